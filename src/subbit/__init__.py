@@ -1,0 +1,1 @@
+"""subbit: federated fine-tuning below one bit per parameter, both ways."""

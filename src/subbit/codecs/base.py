@@ -1,0 +1,117 @@
+"""The seam between methods and bytes.
+
+A *payload* is what a method wants to send; a *codec* turns it into bytes and back; `wire.frame` wraps those bytes. Three kinds
+of payload exist:
+
+    BITS    packed bits, uint8 array of ceil(size / 8) bytes, bit i is bit (i % 8) of byte i // 8 (little), padding bits 0
+    COUNTS  `Counts`: how many of `total` masks had a one at each place
+    VECTOR  float32 array of `size` values
+
+`Shared` is what sender and receiver both know before a frame arrives. A codec may use all of it, on both sides, and
+must trust nothing else: `decode` checks every byte, allocates in proportion to `shared.size` and never to a number that it read, and
+raises `PayloadError` for whatever it would not itself have produced in form. Codecs know numpy and numba, nothing of models or networks.
+
+A codec is a frozen dataclass whose fields are its options, decorated with `@register_codec`. That line buys the conformance
+suite (`tests/codecs/test_conformance.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.errors import ConfigError
+
+Bits = NDArray[np.uint8]
+Vector = NDArray[np.float32]
+MAXIMUM_SIZE = 1 << 31  # Indices are 32-bit integers in every kernel.
+
+
+class Kind(Enum):
+    BITS = "bits"
+    COUNTS = "counts"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """`values[i]` of `total` masks had a one at place i. `values` is uint16 and never exceeds `total`."""
+
+    total: int
+    values: NDArray[np.uint16]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What both sides know before the frame arrives."""
+
+    size: int
+    """Number of places (bits, counts or values)."""
+    key: int = 0
+    """64-bit key for shared randomness: hash seeds of filters, rotations, candidates."""
+    limit: int = 65535
+    """Largest `total` that a receiver of COUNTS accepts."""
+    thresholds: NDArray[np.uint32] | None = None
+    """BITS: the prior of each place, P(one) = thresholds[i] / 2**32, where both sides have it."""
+    uniforms_key: int | None = None
+    """BITS that are flips: key of the uniforms u_i with which the reference mask [u_i < thresholds[i]] was drawn."""
+    reference: Counts | None = None
+    """COUNTS: an earlier broadcast that both sides still have."""
+
+
+Payload = TypeVar("Payload")
+
+
+class Codec(ABC, Generic[Payload]):
+    """Payload to bytes and back. Subclasses are frozen dataclasses; equal options mean equal bytes."""
+
+    name: ClassVar[str]
+    number: ClassVar[int]
+    """On the wire. Never reused."""
+    kind: ClassVar[Kind]
+    exact: ClassVar[bool]
+    """decode(encode(x)) == x for every payload."""
+    summary: ClassVar[str]
+    """One line for `subbit list codecs`."""
+
+    @abstractmethod
+    def encode(self, payload: Payload, shared: Shared) -> bytes: ...
+
+    @abstractmethod
+    def decode(self, data: bytes, shared: Shared) -> Payload: ...
+
+
+_REGISTRY: dict[str, type[Codec[Any]]] = {}
+CodecClass = TypeVar("CodecClass", bound=type[Codec[Any]])
+
+
+def register_codec(codec: CodecClass) -> CodecClass:
+    """Class decorator. Refuses a name or a number that is taken."""
+    for known in _REGISTRY.values():
+        if known.name == codec.name or known.number == codec.number:
+            raise ValueError(f"codec {codec.name!r} ({codec.number}) clashes with {known.name!r} ({known.number})")
+    _REGISTRY[codec.name] = codec
+    return codec
+
+
+def registered_codecs() -> Iterator[type[Codec[Any]]]:
+    return iter(sorted(_REGISTRY.values(), key=lambda codec: codec.number))
+
+
+def make_codec(name: str, **options: Any) -> Codec[Any]:
+    """The codec of that name with those options, e.g. `make_codec("bfuse", bits=8, arity=4)`."""
+    if name not in _REGISTRY:
+        near = get_close_matches(name, _REGISTRY, n=1)
+        hint = f", did you mean {near[0]!r}?" if near else f"; there are: {', '.join(sorted(_REGISTRY))}"
+        raise ConfigError(f"unknown codec {name!r}{hint}")
+    try:
+        return _REGISTRY[name](**options)
+    except TypeError as error:
+        raise ConfigError(f"codec {name!r}: {error}") from None

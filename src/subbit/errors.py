@@ -1,0 +1,63 @@
+"""Every error that subbit raises on purpose. The message says what was found and what to do about it.
+
+`SubbitError` is the base: the command line prints its message in one line and exits with `exit_status`.
+"""
+
+from __future__ import annotations
+
+
+class SubbitError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_status = 1
+
+
+class ConfigError(SubbitError):
+    """A key, a value or a combination of them that makes no sense. Never repaired silently."""
+
+    exit_status = 2
+
+
+class DataError(SubbitError):
+    """A data set that cannot be read or does not fit: what was found and what is needed."""
+
+    exit_status = 3
+
+
+class ModelError(SubbitError):
+    """A module, a selection of its parameters or a checkpoint that does not fit."""
+
+    exit_status = 4
+
+
+class QuorumError(SubbitError):
+    """Fewer clients answered than the run needs."""
+
+    exit_status = 5
+
+
+class RunFolderError(SubbitError):
+    """A run folder that is missing, in the way or damaged."""
+
+    exit_status = 6
+
+
+class FrameError(SubbitError):
+    """Bytes from the wire that are not the frame the receiver expects.
+
+    `cause` is a short stable word ("checksum", "truncated", "template", "codec", "version", "round", "client", "size", "payload",
+    "not-a-frame", "value") under which a server counts the frame before the round goes on without it.
+    """
+
+    exit_status = 7
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class PayloadError(FrameError):
+    """A payload that its codec refuses: too long, too short, inconsistent, out of range."""
+
+    def __init__(self, message: str, cause: str = "payload") -> None:
+        super().__init__(cause, message)
