@@ -1,5 +1,13 @@
 """Payloads to bytes and back: see `subbit.codecs.base` for the seam. Importing this package registers every codec."""
 
-from subbit.codecs.base import Bits, Codec, Counts, Kind, Payload, Shared, Vector, make_codec, register_codec, registered_codecs
-
-__all__ = ["Bits", "Codec", "Counts", "Kind", "Payload", "Shared", "Vector", "make_codec", "register_codec", "registered_codecs"]
+from subbit.codecs import dense as dense
+from subbit.codecs.base import Bits as Bits
+from subbit.codecs.base import Codec as Codec
+from subbit.codecs.base import Counts as Counts
+from subbit.codecs.base import Kind as Kind
+from subbit.codecs.base import Payload as Payload
+from subbit.codecs.base import Shared as Shared
+from subbit.codecs.base import Vector as Vector
+from subbit.codecs.base import make_codec as make_codec
+from subbit.codecs.base import register_codec as register_codec
+from subbit.codecs.base import registered_codecs as registered_codecs
