@@ -1,0 +1,155 @@
+"""What was sent: one entry per frame and receiver or sender, with the measured length of the frame.
+
+Three sums that do not overlap: uplink and downlink of the rounds, and one-off costs (the head phase, a structure sent
+once), whichever way they went. Bits per parameter are 8 * bytes / (size * client turns), where a client turn is one
+client in one round. A broadcast counts once for every client that receives it. No timings: two runs of one job write
+the same file.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Literal, cast
+
+from subbit.errors import RunFolderError
+
+Phase = Literal["head", "main"]
+Way = Literal["up", "down"]
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One frame. The order of the fields is the order of the file: the head phase, then rounds, then clients."""
+
+    phase: Phase
+    round_number: int
+    client: int
+    direction: Way
+    part: str
+    """What the frame carries, e.g. "theta", "flips", "head"."""
+    codec: str
+    frame_bytes: int
+    one_off: bool
+
+    @property
+    def recurring(self) -> bool:
+        """Belongs to the rounds, and so to the bits per parameter."""
+        return self.phase == "main" and not self.one_off
+
+
+@dataclass(frozen=True)
+class Totals:
+    uplink_bytes: int
+    downlink_bytes: int
+    one_off_bytes: int
+    uploads: int
+    """Client turns with an upload: distinct (round, client) of the main phase."""
+    downloads: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.uplink_bytes + self.downlink_bytes + self.one_off_bytes
+
+
+COLUMNS = tuple(field.name for field in fields(Entry))
+
+
+class Ledger:
+    """Entries in any order; everything that it reports is independent of that order."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._entries = list(entries)
+
+    def add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return tuple(self._entries)
+
+    @property
+    def totals(self) -> Totals:
+        uplink = self._recurring("up")
+        downlink = self._recurring("down")
+        return Totals(
+            uplink_bytes=sum(entry.frame_bytes for entry in uplink),
+            downlink_bytes=sum(entry.frame_bytes for entry in downlink),
+            one_off_bytes=sum(entry.frame_bytes for entry in self._entries if not entry.recurring),
+            uploads=_client_turns(uplink),
+            downloads=_client_turns(downlink),
+        )
+
+    def uplink_bpp(self, size: int) -> float:
+        """Mean bits per parameter that one client sends in one round; 0 where nothing was sent."""
+        totals = self.totals
+        return _bits_per_parameter(totals.uplink_bytes, size, totals.uploads)
+
+    def downlink_bpp(self, size: int) -> float:
+        """Mean bits per parameter that one client receives in one round; 0 where nothing was sent."""
+        totals = self.totals
+        return _bits_per_parameter(totals.downlink_bytes, size, totals.downloads)
+
+    def bytes_through(self, round_number: int) -> int:
+        """All bytes, both ways and one-off, from the start to the end of that round."""
+        return self.truncated(round_number).totals.total_bytes
+
+    def truncated(self, round_number: int) -> Ledger:
+        """The ledger as it was at the end of that round. The head phase lies before all rounds and stays."""
+        return Ledger(entry for entry in self._entries if entry.phase == "head" or entry.round_number <= round_number)
+
+    def write_csv(self, path: Path) -> None:
+        """Replaces the file in one step, so that a reader finds the old or the new one and never half of it."""
+        temporary = path.with_name(path.name + ".tmp")
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for entry in sorted(self._entries):
+                writer.writerow([int(value) if isinstance(value, bool) else value for value in astuple(entry)])
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+    @classmethod
+    def read_csv(cls, path: Path) -> Ledger:
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                rows = list(csv.reader(file))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise RunFolderError(f"cannot read the ledger {path}: {error}") from error
+        if not rows or tuple(rows[0]) != COLUMNS:
+            raise RunFolderError(f"{path} is not a ledger: its first line must be {','.join(COLUMNS)}")
+        return cls(_parse_row(row, path, line) for line, row in enumerate(rows[1:], start=2))
+
+    def _recurring(self, direction: Way) -> list[Entry]:
+        return [entry for entry in self._entries if entry.recurring and entry.direction == direction]
+
+
+def _client_turns(entries: list[Entry]) -> int:
+    return len({(entry.round_number, entry.client) for entry in entries})
+
+
+def _bits_per_parameter(total_bytes: int, size: int, turns: int) -> float:
+    return 8 * total_bytes / (size * turns) if size and turns else 0.0
+
+
+def _parse_row(row: list[str], path: Path, line: int) -> Entry:
+    try:
+        phase, round_number, client, direction, part, codec, frame_bytes, one_off = row
+        if phase not in ("head", "main") or direction not in ("up", "down") or one_off not in ("0", "1"):
+            raise ValueError("phase is head or main, direction up or down, one_off 0 or 1")
+        return Entry(
+            phase=cast(Phase, phase),
+            round_number=int(round_number),
+            client=int(client),
+            direction=cast(Way, direction),
+            part=part,
+            codec=codec,
+            frame_bytes=int(frame_bytes),
+            one_off=one_off == "1",
+        )
+    except ValueError as error:
+        raise RunFolderError(f"{path}, line {line} is damaged: {error}") from None
