@@ -7,7 +7,7 @@
          6      1  part             which of the parts that the receiver expects in this direction, counted from 0
          7      1  codec            number of the codec, see `subbit list codecs`
          8      8  template         hash of the names, shapes and order of the trained parameters
-        16      4  round            counted from 0
+        16      4  round
         20      4  client           0xFFFFFFFF = everyone
         24      4  examples         training examples behind an upload, 0 down
         28      4  size             number of places (bits, counts or values)

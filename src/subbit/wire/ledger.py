@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Literal, cast
 
-from subbit.errors import RunFolderError
+from subbit.errors import ConfigError, RunFolderError
 
 Phase = Literal["head", "main"]
 Way = Literal["up", "down"]
@@ -34,6 +34,12 @@ class Entry:
     codec: str
     frame_bytes: int
     one_off: bool
+
+    def __post_init__(self) -> None:
+        if self.phase not in ("head", "main") or self.direction not in ("up", "down"):
+            raise ConfigError(f"phase is head or main, direction up or down, not {self.phase!r}, {self.direction!r}")
+        if min(self.round_number, self.client, self.frame_bytes) < 0:
+            raise ConfigError("round, client and bytes of a ledger entry are not negative")
 
     @property
     def recurring(self) -> bool:
@@ -139,8 +145,6 @@ def _bits_per_parameter(total_bytes: int, size: int, turns: int) -> float:
 def _parse_row(row: list[str], path: Path, line: int) -> Entry:
     try:
         phase, round_number, client, direction, part, codec, frame_bytes, one_off = row
-        if phase not in ("head", "main") or direction not in ("up", "down") or one_off not in ("0", "1"):
-            raise ValueError("phase is head or main, direction up or down, one_off 0 or 1")
         return Entry(
             phase=cast(Phase, phase),
             round_number=int(round_number),
@@ -149,7 +153,7 @@ def _parse_row(row: list[str], path: Path, line: int) -> Entry:
             part=part,
             codec=codec,
             frame_bytes=int(frame_bytes),
-            one_off=one_off == "1",
+            one_off=bool(("0", "1").index(one_off)),
         )
-    except ValueError as error:
+    except (ValueError, ConfigError) as error:
         raise RunFolderError(f"{path}, line {line} is damaged: {error}") from None
