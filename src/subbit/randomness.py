@@ -7,6 +7,8 @@ a resumed run draws what the uninterrupted one would have drawn.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -33,3 +35,11 @@ def numpy_generator(key: int) -> np.random.Generator:
 
 def torch_generator(key: int) -> torch.Generator:
     return torch.Generator().manual_seed(key & (MASK_64 >> 1))
+
+
+@contextmanager
+def torch_randomness(key: int) -> Iterator[None]:
+    """Dropout and other random layers draw from torch's global generator and take no argument: seed it here, restore it after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(key & (MASK_64 >> 1))
+        yield

@@ -1,0 +1,1 @@
+"""Federated methods, one file each; `registry` names them, `base` says what a method is."""

@@ -1,0 +1,156 @@
+"""What a method is: both halves of a federated algorithm in one class, on arrays, never on bytes.
+
+    server                                    client
+    state = start()
+    broadcast(state)  -- parts, frames -->    view = open(payloads)
+                                              train(view, data)  ->  Update
+    accumulate(...)  <-- parts, frames --     Update.payloads
+    state = step(...)
+
+A *part* is one named payload with its codec. A *view* is what the broadcast means, e.g. the integer thresholds of a mask: the
+server opens its own broadcast too, so that both sides work with exactly what was sent. The state is a flat dict of arrays and
+numbers, and that is the checkpoint. Whatever is drawn is drawn from keys of (seed, purpose, round, client).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.codecs import Codec, Shared
+from subbit.data.examples import Examples
+from subbit.models.flat import FlatModel
+
+Parameters = TypeVar("Parameters")
+State = dict[str, NDArray[Any] | int | float]
+Payloads = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One payload that travels in a direction: its name, its codec and its number of places."""
+
+    name: str
+    codec: Codec[Any]
+    size: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """What server and clients know before the first round."""
+
+    flat: FlatModel
+    classes: int
+    seed: int
+    rounds: int
+    clients: int
+    participants: int
+    """Clients asked per round."""
+    pretrained: bool
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One client's part in one round."""
+
+    round_number: int
+    client: int
+    memory: dict[str, NDArray[Any]]
+    """What this client keeps between its turns. Starts empty; written by the client half."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a client sends, and what it saw on the way (for the log: never used in training)."""
+
+    payloads: Payloads
+    examples: int
+    observations: dict[str, float] = field(default_factory=dict)
+
+
+class Method(ABC, Generic[Parameters]):
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    """Number of the paper in the documentation, or "" for a baseline."""
+    citation: ClassVar[str]
+    sends_up: ClassVar[str]
+    sends_down: ClassVar[str]
+    Parameters: ClassVar[type[Any]]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """Parameters that differ from their defaults, by preset. Has "default" and "paper"."""
+    networks: ClassVar[tuple[str, ...]]
+    """Names of the networks a state stands for; the last round reports the accuracy of each."""
+    trains_added_values: ClassVar[bool]
+    """True where the selected weights themselves change; False for masks on frozen weights."""
+
+    def __init__(self, parameters: Parameters, task: Task) -> None:
+        self.parameters = parameters
+        self.task = task
+        self.size = task.flat.template.size
+
+    @staticmethod
+    def default_selection(blocks: int, pretrained: bool) -> str:
+        """What `select="auto"` means for a module with that many blocks."""
+        return "all"
+
+    # What travels. The same on both sides.
+
+    @abstractmethod
+    def down_parts(self) -> tuple[Part, ...]: ...
+
+    @abstractmethod
+    def up_parts(self) -> tuple[Part, ...]: ...
+
+    @abstractmethod
+    def open(self, payloads: Payloads, round_number: int) -> Any:
+        """The view: what the broadcast of this round means."""
+
+    def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
+        """What both sides know about a part before it arrives; `view` is None for the parts of the broadcast itself."""
+        return Shared(part.size)
+
+    # The server half.
+
+    @abstractmethod
+    def start(self) -> State: ...
+
+    @abstractmethod
+    def broadcast(self, state: State, round_number: int) -> Payloads: ...
+
+    @abstractmethod
+    def accumulator(self) -> Any:
+        """An empty accumulator: `order_free` says whether the order of additions can change its bits."""
+
+    @abstractmethod
+    def accumulate(
+        self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
+    ) -> None: ...
+
+    @abstractmethod
+    def step(self, state: State, accumulator: Any, round_number: int) -> State: ...
+
+    # The client half.
+
+    @abstractmethod
+    def train(self, view: Any, data: Examples, turn: Turn) -> Update: ...
+
+    # Evaluation.
+
+    @property
+    @abstractmethod
+    def primary_network(self) -> str:
+        """The network whose accuracy is the accuracy of the run."""
+
+    @abstractmethod
+    def write_network(self, state: State, network: str, key: int) -> None:
+        """Put that network into the flat model; `key` feeds its draws, if it has any."""
+
+
+def as_float32(vector: NDArray[Any]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(vector, dtype=np.float32)

@@ -1,0 +1,90 @@
+"""Local training, the same for every method: batches, a forward and a backward pass, one optimiser over one flat vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from subbit.config.values import require
+from subbit.data.batches import batches
+from subbit.data.examples import Examples
+from subbit.errors import SubbitError
+from subbit.methods.base import Task, Turn
+from subbit.models.reparametrisation import Reparametrisation
+from subbit.randomness import derive_key, torch_randomness
+
+
+class TrainingError(SubbitError):
+    """Local training that cannot go on, e.g. a loss that is no longer a number. The client counts as failed."""
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains in its turn. The optimiser starts anew in every turn."""
+
+    epochs: int = 1
+    batch_size: int = 64
+    optimizer: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = 1e-3
+    momentum: float = 0.9
+    """SGD only."""
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, f"epochs={self.epochs}: needs at least 1")
+        require(self.batch_size >= 1, f"batch_size={self.batch_size}: needs at least 1")
+        require(0 <= self.learning_rate < math.inf, f"learning_rate={self.learning_rate}: needs a number from 0 up")
+        require(0 <= self.momentum < 1, f"momentum={self.momentum}: needs 0 up to, not including, 1")
+        require(self.weight_decay >= 0, f"weight_decay={self.weight_decay}: needs a number from 0 up")
+
+    def make_optimizer(self, trained: Tensor) -> torch.optim.Optimizer:
+        if self.optimizer == "adam":
+            return torch.optim.Adam([trained], lr=self.learning_rate, weight_decay=self.weight_decay)
+        return torch.optim.SGD(
+            [trained], lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
+        )
+
+
+def train_locally(
+    task: Task,
+    settings: LocalTraining,
+    reparametrisation: Reparametrisation,
+    trained: Tensor,
+    data: Examples,
+    turn: Turn,
+    constrain: Callable[[Tensor], object] | None = None,
+) -> float:
+    """Train the vector in place on one client's data; returns the mean loss of the last epoch."""
+    flat, seed = task.flat, task.seed
+    where = (turn.round_number, turn.client)
+    trained.grad = torch.zeros_like(trained)
+    optimizer = settings.make_optimizer(trained)
+    flat.attach()
+    flat.training_mode()
+    step, mean_loss = 0, 0.0
+    with torch_randomness(derive_key(seed, "module", *where)):
+        for epoch in range(settings.epochs):
+            losses = []
+            for chosen in batches(len(data), settings.batch_size, derive_key(seed, "batches", *where, epoch)):
+                batch = data.select(chosen)
+                reparametrisation.write(trained, flat.weights, derive_key(seed, "training-draw", *where, step))
+                flat.zero_gradient()
+                loss = functional.cross_entropy(flat.module(batch.inputs), batch.labels)
+                if not math.isfinite(loss.item()):
+                    raise TrainingError(f"the loss is {loss.item()} in step {step}: a smaller learning_rate may help")
+                loss.backward()
+                reparametrisation.pull_back(flat.gradient, trained, trained.grad)
+                optimizer.step()
+                if constrain is not None:
+                    with torch.no_grad():
+                        constrain(trained)
+                losses.append(loss.item())
+                step += 1
+            mean_loss = sum(losses) / max(1, len(losses))
+    return mean_loss

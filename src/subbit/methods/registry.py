@@ -1,0 +1,31 @@
+"""Names of methods. A new method is one file in this folder and one line in `METHOD_MODULES`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from subbit.config.values import nearest
+from subbit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from subbit.methods.base import Method
+
+METHOD_MODULES = {
+    "deltamask": "subbit.methods.deltamask:DeltaMask",
+    "fedavg": "subbit.methods.fedavg:FedAvg",
+    "fedpm": "subbit.methods.fedpm:FedPM",
+}
+
+
+def method_names() -> list[str]:
+    return sorted(METHOD_MODULES)
+
+
+def find_method(name: str) -> type[Method[Any]]:
+    """The class of that name; imported only now, so that naming methods costs nothing."""
+    if name not in METHOD_MODULES:
+        raise ConfigError(f"unknown method {name!r}: {nearest(name, method_names())}")
+    module, _, attribute = METHOD_MODULES[name].partition(":")
+    method: type[Method[Any]] = getattr(import_module(module), attribute)
+    return method
