@@ -1,0 +1,169 @@
+"""Any module as one flat vector.
+
+The selected parameters of a module become views into one float32 buffer, their gradients views into another. No layer
+is rewritten: the forward pass reads what was last written to `weights`, the backward pass adds into `gradient`, and an
+optimiser or a reparametrisation steps one tensor. All other parameters are frozen and stay bit-identical.
+
+What happens to batch normalisation is a policy, because running statistics are weights that no gradient trains:
+
+    frozen    the layers are always in evaluation mode; running statistics never change (for pre-trained networks)
+    batch     statistics of the batch at hand, in training and in evaluation; running ones are neither read nor written
+    average   ordinary training mode; the running statistics are exposed as `statistics`, to be averaged like weights
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from subbit.errors import ModelError
+from subbit.models.selection import select_parameters
+from subbit.models.template import Template
+
+BATCHNORM_POLICIES = ("frozen", "batch", "average")
+
+
+class FlatModel:
+    """Selected parameters become views into one flat float32 buffer, and their `.grad` views into another."""
+
+    def __init__(self, module: nn.Module, selection: str, batchnorm: str = "frozen") -> None:
+        if batchnorm not in BATCHNORM_POLICIES:
+            raise ModelError(f"batchnorm={batchnorm!r}: there are {', '.join(BATCHNORM_POLICIES)}")
+        parameters = dict(module.named_parameters(remove_duplicate=False))
+        names = select_parameters(module, selection)
+        _refuse_unfit(parameters, names)
+        _refuse_tied(parameters, set(names))
+        self.module = module
+        self.batchnorm = batchnorm
+        self._parameters = [parameters[name] for name in names]
+        self._frozen = [parameter for name, parameter in parameters.items() if name not in set(names)]
+        self.template = Template(tuple(names), tuple(tuple(parameter.shape) for parameter in self._parameters))
+        self.weights = _concatenated(self._parameters)
+        self.gradient = torch.zeros_like(self.weights)
+        self.initial = self.weights.clone()
+        self._norm_layers = [layer for layer in module.modules() if isinstance(layer, _NormBase)]
+        self.statistics: Tensor | None = None
+        self.statistics_template: Template | None = None
+        self._statistics_buffers: list[Tensor] = []
+        self._counters: list[tuple[Tensor, Tensor]] = []
+        if batchnorm == "average":
+            self._expose_statistics()
+        self.attach()
+
+    def _expose_statistics(self) -> None:
+        names, counters = [], []
+        for name, layer in self.module.named_modules():
+            if isinstance(layer, _NormBase) and layer.running_mean is not None:
+                names += [f"{name}.running_mean".removeprefix("."), f"{name}.running_var".removeprefix(".")]
+                if layer.num_batches_tracked is not None:
+                    counters.append(layer.num_batches_tracked)
+        if names:
+            self._statistics_buffers = [self.module.get_buffer(name) for name in names]
+            self.statistics_template = Template(
+                tuple(names), tuple(tuple(buffer.shape) for buffer in self._statistics_buffers)
+            )
+            self.statistics = _concatenated(self._statistics_buffers)
+            self._counters = [(counter, counter.clone()) for counter in counters]
+
+    def attach(self) -> None:
+        """Bind the parameters to this model's buffers, as after construction.
+
+        Needed where another FlatModel on the same module or a `module.to(...)` may have bound them elsewhere meanwhile.
+        """
+        for parameter, view in zip(self._parameters, self.template.views(self.weights), strict=True):
+            parameter.data = view
+            parameter.requires_grad_(True)
+        for parameter, view in zip(self._parameters, self.template.views(self.gradient), strict=True):
+            parameter.grad = view
+        for parameter in self._frozen:
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        if self.statistics is not None and self.statistics_template is not None:
+            views = self.statistics_template.views(self.statistics)
+            for buffer, view in zip(self._statistics_buffers, views, strict=True):
+                buffer.data = view
+
+    def zero_gradient(self) -> None:
+        self.gradient.zero_()
+
+    def training_mode(self) -> None:
+        """`module.train()` under the batch normalisation policy. Dropout is active where the module has it."""
+        self.module.train()
+        self._set_norm_layers(training=self.batchnorm != "frozen")
+
+    def evaluation_mode(self) -> None:
+        self.module.eval()
+        self._set_norm_layers(training=self.batchnorm == "batch")
+
+    def _set_norm_layers(self, training: bool) -> None:
+        for layer in self._norm_layers:
+            layer.train(training)
+            # Another FlatModel may have set this flag: whether there are buffers is what the module itself wants.
+            layer.track_running_stats = layer.running_mean is not None and self.batchnorm != "batch"
+        # A count of batches is local to a process: kept, the model would depend on which clients met in which process.
+        for counter, initial in self._counters:
+            counter.copy_(initial)
+
+    def frozen_digest(self) -> str:
+        """SHA-256 of every parameter and buffer that is not trained (nor, under `average`, a running statistic)."""
+        trained = set(self.template.names)
+        if self.statistics_template is not None:
+            trained |= set(self.statistics_template.names)
+        tensors = [*self.module.named_parameters(remove_duplicate=False), *self.module.named_buffers()]
+        return _sha256((name, tensor) for name, tensor in tensors if name not in trained)
+
+
+def model_sha256(module: nn.Module) -> str:
+    """SHA-256 of the state dict: sorted names, types, shapes and raw bytes."""
+    return _sha256((name, value) for name, value in module.state_dict().items() if isinstance(value, Tensor))
+
+
+def _sha256(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors, key=lambda item: item[0]):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _concatenated(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def _refuse_unfit(parameters: dict[str, nn.Parameter], names: list[str]) -> None:
+    for name in names:
+        parameter = parameters[name]
+        if parameter.dtype != torch.float32:
+            raise ModelError(
+                f"{name} is {parameter.dtype}: select float32 parameters or convert the module by .float()"
+            )
+        if parameter.is_meta or parameter.device != parameters[names[0]].device:
+            raise ModelError(f"{name} lies on {parameter.device}: selected parameters must lie on one real device")
+
+
+def _refuse_tied(parameters: dict[str, nn.Parameter], selected: set[str]) -> None:
+    """Tied parameters cannot be two places of a vector, nor one trained and one frozen."""
+    in_memory = {
+        name: parameter for name, parameter in parameters.items() if parameter.numel() and not parameter.is_meta
+    }
+    spans = sorted((*_memory(parameter), name) for name, parameter in in_memory.items())
+    # `previous` is the span that reaches farthest so far: a tied pair need not be neighbours in memory.
+    previous = (0, 0, "")
+    for start, end, name in spans:
+        if start < previous[1] and selected & {name, previous[2]}:
+            raise ModelError(
+                f"{previous[2]} and {name} are tied (one memory, two names): give one of them its own, "
+                f"e.g. parameter = nn.Parameter(parameter.detach().clone()), or select another part"
+            )
+        if end > previous[1]:
+            previous = (start, end, name)
+
+
+def _memory(parameter: nn.Parameter) -> tuple[int, int]:
+    """First address of the parameter, and the one behind its last."""
+    reach = sum((length - 1) * stride for length, stride in zip(parameter.shape, parameter.stride(), strict=True))
+    return parameter.data_ptr(), parameter.data_ptr() + (reach + 1) * parameter.element_size()

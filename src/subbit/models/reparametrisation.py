@@ -1,0 +1,154 @@
+"""From the vector that is trained to the weights of the network, and the gradient back.
+
+    Identity        w = s                                dL/ds = g
+    BernoulliMask   w = w0 * [u < theta]                 dL/ds = g * w0 * theta (1 - theta)
+    ThresholdMask   w = w0 * [theta >= threshold]        the same
+
+with theta = sigmoid(s), u uniform, g = dL/dw. A sampled bit has no derivative: the straight-through estimator (Bengio,
+Leonard, Courville, "Estimating or propagating gradients through stochastic neurons", 2013) passes dL/dm to theta as if the bit
+were theta itself. Masks on frozen weights: Zhou et al., "Deconstructing lottery tickets", NeurIPS 2019; Isik et al., "Sparse
+random networks for communication-efficient federated learning" (FedPM), ICLR 2023, whose published code has one more
+factor theta in the gradient (`straight_through="theta"`): weights with a small theta can then hardly come back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subbit.codecs.jit import njit
+from subbit.codecs.sampler import uniforms
+from subbit.errors import ModelError
+
+SCORE_LIMIT = 10.0
+"""sigmoid(10) = 0.99995: from about 17 on theta is 1.0 in float32, its derivative zero, and the score stuck for ever."""
+CHUNK = 1 << 16  # Places drawn at a time: what is between two steps stays in the cache.
+SHIFT_8 = np.uint32(8)
+UNIT_24 = np.float32(2.0**-24)  # 24 random bits are exact in float32.
+
+Array = NDArray[np.float32]
+
+
+def clamp_scores_(scores: Tensor) -> Tensor:
+    """Keep scores where their sigmoid still has a gradient. In place, to be called after each step."""
+    return scores.clamp_(-SCORE_LIMIT, SCORE_LIMIT)
+
+
+class Reparametrisation(ABC):
+    """A map from a trained vector of `size` values into the weights of a flat model."""
+
+    size: int
+
+    @abstractmethod
+    def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
+        """Derive the weights, in place; whatever is drawn is drawn from `key`."""
+
+    @abstractmethod
+    def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
+        """dL/d trained, written to `out`, from dL/d weights."""
+
+
+class Identity(Reparametrisation):
+    """The weights themselves are trained."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
+        weights.copy_(trained.detach())
+
+    def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
+        out.copy_(gradient)
+
+
+class _Mask(Reparametrisation):
+    """Scores are trained, weights stay frozen: what the two kinds of mask share."""
+
+    def __init__(self, initial: Tensor) -> None:
+        self.size = initial.numel()
+        self.initial = _array(initial, self.size, "initial").copy()
+        self._theta = torch.empty(self.size)
+
+    def _probabilities(self, trained: Tensor) -> Array:
+        """theta, in a buffer of its own that the next call overwrites."""
+        _array(trained, self.size, "trained")
+        return torch.sigmoid(trained.detach(), out=self._theta).numpy()
+
+    def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
+        theta = self._probabilities(trained)
+        _straight_through(_array(gradient, self.size, "gradient"), self.initial, theta, _array(out, self.size, "out"))
+
+    def _write_thresholded(self, trained: Tensor, weights: Tensor, threshold: float) -> None:
+        kept = self._probabilities(trained) >= np.float32(threshold)
+        _array(weights, self.size, "weights")[:] = np.where(kept, self.initial, np.float32(0.0))
+
+
+class BernoulliMask(_Mask):
+    """Each weight is kept with probability theta; a new mask in every step."""
+
+    def __init__(self, initial: Tensor, straight_through: Literal["identity", "theta"] = "identity") -> None:
+        if straight_through not in ("identity", "theta"):
+            raise ModelError(f"straight_through={straight_through!r}: there are identity, theta")
+        super().__init__(initial)
+        self.straight_through = straight_through
+
+    def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
+        theta, out = self._probabilities(trained), _array(weights, self.size, "weights")
+        for start in range(0, self.size, CHUNK):
+            part = slice(start, min(start + CHUNK, self.size))
+            _keep(uniforms(key, start, part.stop - start), theta[part], self.initial[part], out[part])
+
+    def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
+        super().pull_back(gradient, trained, out)
+        if self.straight_through == "theta":
+            out.mul_(self._theta)
+
+    def expected(self, trained: Tensor, weights: Tensor) -> None:
+        """w0 * theta: the mean of all masked networks."""
+        np.multiply(self.initial, self._probabilities(trained), out=_array(weights, self.size, "weights"))
+
+    def thresholded(self, trained: Tensor, weights: Tensor) -> None:
+        """w0 * [theta >= 1/2]: the likeliest of all masked networks."""
+        self._write_thresholded(trained, weights, 0.5)
+
+
+class ThresholdMask(_Mask):
+    """Each weight is kept where theta reaches a threshold; nothing is drawn."""
+
+    def __init__(self, initial: Tensor, threshold: float = 0.5) -> None:
+        if not 0.0 <= threshold <= 1.0:
+            raise ModelError(f"threshold={threshold}: a probability lies between 0 and 1")
+        super().__init__(initial)
+        self.threshold = threshold
+
+    def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
+        self._write_thresholded(trained, weights, self.threshold)
+
+
+def _array(tensor: Tensor, size: int, name: str) -> Array:
+    """The memory of a tensor as numpy sees it, checked: kernels do not check bounds."""
+    if tensor.shape != (size,) or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+        raise ModelError(
+            f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}: needs float32 ({size},) on the CPU"
+        )
+    array: Array = tensor.detach().numpy()
+    return array
+
+
+@njit
+def _keep(random_words: NDArray[np.uint32], theta: Array, initial: Array, weights: Array) -> None:
+    for place in range(weights.size):
+        uniform = np.float32(random_words[place] >> SHIFT_8) * UNIT_24
+        weights[place] = initial[place] if uniform < theta[place] else np.float32(0.0)
+
+
+@njit
+def _straight_through(gradient: Array, initial: Array, theta: Array, out: Array) -> None:
+    one = np.float32(1.0)
+    for place in range(out.size):
+        out[place] = gradient[place] * initial[place] * (theta[place] * (one - theta[place]))
