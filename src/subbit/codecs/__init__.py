@@ -1,5 +1,6 @@
 """Payloads to bytes and back: see `subbit.codecs.base` for the seam. Importing this package registers every codec."""
 
+from subbit.codecs import bits as bits
 from subbit.codecs import dense as dense
 from subbit.codecs.base import Bits as Bits
 from subbit.codecs.base import Codec as Codec
