@@ -1,7 +1,7 @@
 """Write the golden frames that are missing: python tests/codecs/make_golden.py [--force]
 
-A golden frame is a promise to every frame that was ever sent. `--force` also rewrites frames that changed: that is a new
-version of the wire (`subbit.wire.frame.VERSION`), unless no release has carried the old bytes.
+A golden frame is a promise to every frame that was ever sent. `--force` also rewrites frames that changed: that is a
+new version of the wire (`subbit.wire.frame.VERSION`), unless no release has carried the old bytes.
 """
 
 from __future__ import annotations

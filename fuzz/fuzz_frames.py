@@ -1,0 +1,181 @@
+"""Damaged frames into every decoder: python fuzz/fuzz_frames.py [--seconds 60] [--seed 0] [--inputs N] [--keep]
+
+Structured random fuzzing. Seeds are frames of every registered codec and `fuzz/corpus`; each input is decoded with what
+its receiver expects, by compiled code with bounds checks. The only outcomes allowed are `FrameError` and a well-formed
+payload, within the declared memory. An input that a codec refuses in a new way (a message not seen before, numbers
+aside) becomes a seed itself: no coverage tool of Python sees into numba's machine code, and the message tells how far
+the input came.
+
+Inputs that fail are written to `fuzz/corpus`, to be committed with the fix; `--keep` also writes those that were
+refused in a new way. The order of the inputs depends on the seed alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import re
+import resource
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "codecs")]
+
+from cases import Subject, address_for, complaint, digest, payloads, shared_for, subjects  # noqa: E402
+from mutate import mutate  # noqa: E402
+
+from subbit.codecs import Shared  # noqa: E402
+from subbit.errors import FrameError, PayloadError  # noqa: E402
+from subbit.wire import Address, pack_frame, unpack_frame  # noqa: E402
+
+CORPUS = HERE / "corpus"
+SIZE = 200
+HANG_SECONDS = 30
+SEEDS_PER_CODEC = 200
+
+
+@dataclass
+class Receiver:
+    """One codec with what its receiver expects, and the frames from which its inputs are made."""
+
+    subject: Subject
+    address: Address
+    shared: Shared
+    seeds: list[bytes] = field(default_factory=list)
+
+
+def make_receivers() -> list[Receiver]:
+    receivers = []
+    for subject in subjects():
+        kind = subject.codec.kind
+        receiver = Receiver(subject, address_for(subject.codec, SIZE), shared_for(kind, SIZE))
+        for payload in payloads(kind, receiver.shared).values():
+            try:
+                data = subject.codec.encode(payload, receiver.shared)
+            except PayloadError:
+                continue
+            receiver.seeds.append(pack_frame(data, receiver.address))
+        receivers.append(receiver)
+    return receivers
+
+
+def outcome(receiver: Receiver, frame: bytes) -> tuple[str, str]:
+    """("decoded", "") for a payload, (cause, "") where the frame was refused, (cause, message) where the codec refused,
+    ("FAILURE", what) for anything else."""
+    codec, shared = receiver.subject.codec, receiver.shared
+    try:
+        data, _ = unpack_frame(frame, receiver.address)
+        payload = codec.decode(data, shared)
+    except PayloadError as error:
+        return error.cause, str(error)
+    except FrameError as error:
+        return error.cause, ""
+    except Exception as error:
+        return "FAILURE", f"{type(error).__name__}: {error}"
+    wrong = complaint(codec.kind, payload, shared)
+    return ("decoded", "") if wrong is None else ("FAILURE", wrong)
+
+
+@dataclass
+class Campaign:
+    receivers: list[Receiver]
+    random: Random
+    keep: bool = False
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seen: set[tuple[str, str]] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
+
+    def try_input(self, receiver: Receiver, frame: bytes) -> None:
+        label = receiver.subject.label
+        cause, message = outcome(receiver, frame)
+        self.outcomes[cause] += 1
+        way = (label, cause + re.sub(r"\S*\d\S*", "#", message))
+        if way in self.seen:
+            return
+        self.seen.add(way)
+        if message and len(receiver.seeds) < SEEDS_PER_CODEC:
+            receiver.seeds.append(frame)
+        if cause == "FAILURE":
+            self.failures.append(f"{label}: {message} ({self.write(label, frame)})")
+        elif self.keep and message:
+            self.write(label, frame)
+
+    def write(self, label: str, frame: bytes) -> Path:
+        CORPUS.mkdir(exist_ok=True)
+        path = CORPUS / f"{label}--{digest(frame)[:8]}.bin"
+        path.write_bytes(frame)
+        return path
+
+    def replay(self) -> None:
+        """The seeds and the corpus as they are. Also compiles every decoder before memory is measured."""
+        by_label = {receiver.subject.label: receiver for receiver in self.receivers}
+        for receiver in self.receivers:
+            for frame in tuple(receiver.seeds):
+                self.try_input(receiver, frame)
+        for path in sorted(CORPUS.glob("*.bin")):
+            label = path.stem.rsplit("--", 1)[0]
+            if label in by_label:
+                self.try_input(by_label[label], path.read_bytes())
+
+    def step(self) -> None:
+        receiver = self.random.choice(self.receivers)
+        lender = receiver if self.random.random() < 0.7 else self.random.choice(self.receivers)
+        frame, other = self.random.choice(receiver.seeds), self.random.choice(lender.seeds)
+        self.try_input(receiver, mutate(frame, other, self.random))
+
+
+def peak_megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def limit_memory(megabytes: int) -> None:
+    """More address space ends in MemoryError, so that an array that is asked for and never touched counts too."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    space = pages * resource.getpagesize() + (megabytes << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--inputs", type=int, default=sys.maxsize, help="stop after this many, for runs that compare")
+    parser.add_argument("--memory", type=int, default=256, help="megabytes that all decoding together may add")
+    parser.add_argument("--keep", action="store_true", help="write inputs that were refused in a new way to the corpus")
+    options = parser.parse_args()
+
+    campaign = Campaign(make_receivers(), Random(options.seed), options.keep)
+    campaign.replay()
+    limit_memory(options.memory)
+    before, end, tried = peak_megabytes(), time.monotonic() + options.seconds, 0
+    while tried < options.inputs and time.monotonic() < end:
+        # A hang in compiled code cannot be interrupted from Python: this ends the process with a traceback.
+        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        for _ in range(min(500, options.inputs - tried)):
+            campaign.step()
+            tried += 1
+    faulthandler.cancel_dump_traceback_later()
+
+    added = peak_megabytes() - before
+    print(f"{tried} inputs tried on {len(campaign.receivers)} decoders with seed {options.seed}")
+    print(", ".join(f"{cause} {count}" for cause, count in campaign.outcomes.most_common()))
+    print(f"{len(campaign.seen)} different outcomes; memory grew by {added:.0f} MB, {options.memory} declared")
+    if added > options.memory:
+        campaign.failures.append(f"memory grew by {added:.0f} MB, more than the declared {options.memory}")
+    for failure in campaign.failures:
+        print(f"FAILURE {failure}", file=sys.stderr)
+    return 1 if campaign.failures else 0
+
+
+if __name__ == "__main__":
+    if "NUMBA_BOUNDSCHECK" not in os.environ:
+        # numba reads its settings on import and keeps code with and without checks under one name: hence its own cache.
+        settings = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(HERE / "__pycache__" / "boundscheck")}
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **settings})
+    sys.exit(main())
