@@ -1,1 +1,22 @@
-"""subbit: federated fine-tuning below one bit per parameter, both ways."""
+"""subbit: federated fine-tuning below one bit per parameter, both ways.
+
+`fine_tune` is the Python API; importing it loads torch, which is why it is imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from subbit.api import fine_tune as fine_tune
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "fine_tune"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "fine_tune":
+        from subbit.api import fine_tune
+
+        return fine_tune
+    raise AttributeError(f"module 'subbit' has no attribute {name!r}")

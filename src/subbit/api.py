@@ -1,0 +1,86 @@
+"""The Python API: your own module, your own clients' data, no configuration file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from subbit.config.load import resolve
+from subbit.data import Examples, as_examples
+from subbit.errors import ConfigError, DataError
+from subbit.report.folder import RunFolder
+from subbit.runtime.problem import Problem
+from subbit.runtime.run import Progress, Result, run_job
+
+
+def fine_tune(
+    module: nn.Module,
+    clients: Sequence[Any],
+    test: Any,
+    *,
+    method: str = "deltamask",
+    classes: int | None = None,
+    pretrained: bool = True,
+    head: str = "keep",
+    folder: str | Path | None = None,
+    report: Callable[[Progress], None] | None = None,
+    **settings: Any,
+) -> Result:
+    """Fine-tune a module over clients that never share their data; every message is a real frame.
+
+    `clients` holds one data set per client and `test` one for evaluation: a torch `Dataset` of (input, label) pairs, a pair of tensors
+    (inputs, labels) or `subbit.data.Examples`. `settings` are the keys of `subbit run` and of the method, e.g. `rounds=5,
+    select="all: weights", learning_rate=0.1`. The module itself is not changed: `result.module` is the trained copy.
+
+    With `workers` above 1 the module and the data must be picklable, and a script needs `if __name__ == "__main__":`.
+    """
+    if not len(clients):
+        raise DataError("clients is empty: give one data set per client")
+    data = [as_examples(dataset) for dataset in clients]
+    held_out = as_examples(test)
+    everything = [examples for examples in [*data, held_out] if len(examples)]
+    if not everything or not len(held_out):
+        raise DataError("no client has any data, or the test set is empty")
+    found = 1 + max(int(examples.labels.max()) for examples in everything)
+    if classes is not None and found > classes:
+        raise DataError(f"classes={classes}, but there is a label {found - 1}: labels go from 0 to classes - 1")
+    for key in ("dataset", "partition", "clients", "model", "name", "limit", "alpha"):
+        if key in settings:
+            raise ConfigError(f"{key}: fine_tune takes the module and the clients' data as arguments instead")
+    path = Path(folder) if folder is not None else None
+    values = {**settings, "method": method, "head": head, "clients": len(data), "pretrained": pretrained}
+    if path is not None:
+        values |= {"folder": str(path.parent), "name": path.name}
+    resolved = resolve(values)
+    problem = Problem(
+        module=module,
+        train=_together(data),
+        parts=_consecutive([len(examples) for examples in data]),
+        test=held_out,
+        classes=classes or found,
+        pretrained=pretrained,
+        model_name=type(module).__name__,
+        dataset_name="given",
+    )
+    run_folder = RunFolder.create(resolved, problem.split_summary().as_text()) if path is not None else None
+    return run_job(problem, resolved, run_folder, report=report)
+
+
+def _together(data: list[Examples]) -> Examples:
+    filled = [examples for examples in data if len(examples)]
+    shapes = {tuple(examples.inputs.shape[1:]) for examples in filled}
+    if len(shapes) > 1:
+        raise DataError(f"clients hold inputs of different shapes: {sorted(shapes)}; one shape is needed")
+    return Examples(
+        torch.cat([examples.inputs for examples in filled]), torch.cat([examples.labels for examples in filled])
+    )
+
+
+def _consecutive(sizes: list[int]) -> tuple[Any, ...]:
+    ends = np.cumsum(sizes)
+    return tuple(np.arange(end - size, end, dtype=np.int64) for size, end in zip(sizes, ends, strict=True))

@@ -1,0 +1,231 @@
+"""The command line. Every command has `--help` with an example; every error is one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from subbit.errors import SubbitError
+
+app = typer.Typer(
+    help="Federated fine-tuning below one bit per parameter, both ways.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console()
+errors = Console(stderr=True)
+
+Words = Annotated[list[str] | None, typer.Argument(help="A TOML file and key=value words, e.g. rounds=5 kappa=0.5")]
+
+
+def main() -> None:
+    """Entry point: errors raised on purpose become one line and an exit status, others a traceback."""
+    try:
+        app()
+    except SubbitError as error:
+        errors.print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        errors.print("interrupted; go on with subbit resume")
+        sys.exit(130)
+
+
+def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]:
+    from subbit.config import read_toml
+
+    words = words or []
+    if words and "=" not in words[0]:
+        return read_toml(Path(words[0])), words[1:]
+    return {}, words
+
+
+def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> dict[str, Any]:
+    """Build the problem, run it with a progress bar, return the summary."""
+    from subbit.report.folder import RunFolder
+    from subbit.runtime.problem import build_problem
+    from subbit.runtime.run import Progress as RoundProgress
+    from subbit.runtime.run import run_job
+
+    problem = build_problem(settings.run)
+    split = problem.split_summary().as_text()
+    folder = RunFolder.open(resume) if resume else RunFolder.create(settings, split)
+    if not quiet:
+        console.print(split, highlight=False)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        console=errors,
+    )
+    with bar:
+        line = bar.add_task(settings.run.name, total=settings.run.rounds, note="fitting the head")
+
+        def report(progress: RoundProgress) -> None:
+            accuracy = "" if progress.accuracy is None else f"accuracy {progress.accuracy:.4f}  "
+            note = f"{accuracy}up {progress.uplink_bpp:.4f} bpp  {progress.total_bytes / 1e6:.2f} MB"
+            bar.update(line, completed=progress.round_number + 1, note=note)
+
+        return run_job(problem, settings, folder, resume=resume is not None, report=report).summary
+
+
+@app.command()
+def run(words: Words = None) -> None:
+    """Run one federated job.
+
+    [bold]subbit run[/bold]   the demo: DeltaMask on the bundled transformer
+    [bold]subbit run experiments/demo.toml rounds=5 workers=2[/bold]
+    [bold]subbit run method=fedavg select=head dataset=fashion-mnist[/bold]
+    """
+    from subbit.config import resolve
+
+    settings = resolve(*_file_and_words(words))
+    _print_summary(_run(settings), Path(settings.run.folder) / settings.run.name)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")]) -> None:
+    """Go on with a run that was interrupted, after its last finished round. The result is that of an uninterrupted run.
+
+    [bold]subbit resume runs/demo[/bold]
+    """
+    from subbit.report.folder import RunFolder
+
+    _print_summary(_run(RunFolder.open(folder).settings, resume=folder), folder)
+
+
+@app.command()
+def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")]) -> None:
+    """Show what a finished run did.
+
+    [bold]subbit show runs/demo[/bold]
+    """
+    from subbit.report.folder import RunFolder
+
+    opened = RunFolder.open(folder)
+    summary = opened.read_summary()
+    table = Table(title=str(folder))
+    for heading in ("round", "accuracy", "answered", "failed", "loss", "MB so far", "seconds"):
+        table.add_column(heading, justify="right")
+    for event in opened.read_events():
+        if event["event"] == "round" and event["phase"] == "main":
+            accuracy, loss = event["accuracy"], event["observations"].get("loss")
+            table.add_row(
+                str(event["round"]),
+                "" if accuracy is None else f"{accuracy:.4f}",
+                str(event["answered"]),
+                str(len(event["failures"])),
+                "" if loss is None else f"{loss:.4f}",
+                f"{event['total_bytes'] / 1e6:.3f}",
+                f"{event['seconds']:.1f}",
+            )
+    console.print(table)
+    _print_summary(summary, folder)
+
+
+@app.command()
+def compare(
+    methods: Annotated[list[str], typer.Argument(help="Methods, then key=value words for all of them")],
+    config: Annotated[Path | None, typer.Option(help="TOML file of the common job")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0..N-1")] = 1,
+    target: Annotated[float | None, typer.Option(help="Accuracy up to which megabytes are counted")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+) -> None:
+    """Run the same job for several methods and print one table.
+
+    A method may carry its own settings after a colon:
+
+    [bold]subbit compare fedpm deltamask deltamask:preset=paper --config experiments/demo.toml rounds=5[/bold]
+    """
+    from subbit.config import read_toml
+    from subbit.files import replace_file
+    from subbit.report.compare import comparison_table, parse_contender
+    from subbit.report.compare import compare as run_comparison
+
+    words = [word for word in methods if "=" in word.partition(":")[0]]
+    contenders = [parse_contender(word) for word in methods if word not in words]
+    values = read_toml(config) if config else {}
+    comparison = run_comparison(contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True))
+    path = Path(str(values.get("folder", "runs"))) / "comparison.json"
+    replace_file(path, (json.dumps(comparison, indent=2) + "\n").encode())
+    if as_json:
+        print(json.dumps(comparison, indent=2))
+    else:
+        console.print(comparison_table(comparison))
+        console.print(f"every run is a folder under {path.parent}/, the numbers are in {path}", highlight=False)
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(help="methods, codecs, models, datasets or partitions")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+) -> None:
+    """List what there is.
+
+    [bold]subbit list methods[/bold]
+    [bold]subbit list codecs --json[/bold]
+    """
+    from subbit.report.catalogue import catalogue
+
+    rows = catalogue(what)
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table()
+    for heading in rows[0]:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row.values()))
+    console.print(table)
+
+
+@app.command()
+def inspect(frame: Annotated[Path, typer.Argument(help="A file that holds one frame")]) -> None:
+    """Say what a frame is, without decoding its payload.
+
+    [bold]subbit inspect tests/codecs/golden/rice.bin[/bold]
+    """
+    from subbit.errors import RunFolderError
+    from subbit.wire.inspect import describe_frame
+
+    try:
+        data = frame.read_bytes()
+    except OSError as error:
+        raise RunFolderError(f"cannot read {frame}: {error.strerror}") from None
+    console.print(describe_frame(data), highlight=False, markup=False)
+
+
+def _print_summary(summary: dict[str, Any], folder: Path) -> None:
+    table = Table(show_header=False, title=f"{summary['method']} on {summary['model']}, {summary['dataset']}")
+    table.add_column()
+    table.add_column(justify="right")
+    for network in ("expected", "sampled", "thresholded"):
+        if f"accuracy_{network}" in summary:
+            table.add_row(f"accuracy, {network} network", f"{summary[f'accuracy_{network}']:.4f}")
+    if "accuracy_expected" not in summary:
+        table.add_row("accuracy", f"{summary['accuracy']:.4f}")
+    table.add_row("accuracy before (head alone)", f"{summary['accuracy_before']:.4f}")
+    table.add_row("trained parameters", f"{summary['parameters']:,}")
+    table.add_row("uplink, bits per parameter", f"{summary['uplink_bpp']:.4f}")
+    table.add_row("downlink, bits per parameter", f"{summary['downlink_bpp']:.4f}")
+    for name in ("uplink", "downlink", "one_off"):
+        table.add_row(f"{name.replace('_', '-')} MB", f"{summary[f'{name}_bytes'] / 1e6:.3f}")
+    if "false_flips_per_upload" in summary:
+        table.add_row("false flips per upload", f"{summary['false_flips_per_upload']:.1f}")
+    if summary["failed_clients"]:
+        causes = ", ".join(f"{count} {cause}" for cause, count in summary["failures"].items())
+        table.add_row("failed client turns", f"{summary['failed_clients']} ({causes})")
+    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    console.print(table)
+    console.print(f"model {summary['model_sha256'][:16]}, results in {folder}/", highlight=False)

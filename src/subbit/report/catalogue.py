@@ -1,0 +1,73 @@
+"""What `subbit list` shows, as rows of plain values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from subbit.config.values import nearest
+from subbit.errors import ConfigError
+
+
+def catalogue(what: str) -> list[dict[str, Any]]:
+    if what not in CATALOGUES:
+        raise ConfigError(f"unknown list {what!r}: {nearest(what, list(CATALOGUES))}")
+    return CATALOGUES[what]()
+
+
+def _methods() -> list[dict[str, Any]]:
+    from subbit.methods.registry import find_method, method_names
+
+    return [
+        {
+            "name": method.name,
+            "what": method.title,
+            "paper": method.paper,
+            "citation": method.citation,
+            "up": method.sends_up,
+            "down": method.sends_down,
+        }
+        for method in map(find_method, method_names())
+    ]
+
+
+def _codecs() -> list[dict[str, Any]]:
+    from subbit.codecs import registered_codecs
+
+    return [
+        {
+            "name": codec.name,
+            "number": codec.number,
+            "payload": codec.kind.value,
+            "exact": codec.exact,
+            "what": codec.summary,
+        }
+        for codec in registered_codecs()
+    ]
+
+
+def _models() -> list[dict[str, Any]]:
+    from subbit.models import model_names
+
+    return [asdict(model) for model in model_names()]
+
+
+def _datasets() -> list[dict[str, Any]]:
+    from subbit.data import dataset_names
+
+    return [asdict(dataset) for dataset in dataset_names()]
+
+
+def _partitions() -> list[dict[str, Any]]:
+    from subbit.data import PARTITIONS
+
+    return [{"name": name, "what": what} for name, what in PARTITIONS.items()]
+
+
+CATALOGUES = {
+    "methods": _methods,
+    "codecs": _codecs,
+    "models": _models,
+    "datasets": _datasets,
+    "partitions": _partitions,
+}

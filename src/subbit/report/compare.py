@@ -1,0 +1,138 @@
+"""The same job for several methods and seeds: one table of accuracy, bytes both ways and time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from subbit.config.load import Settings, resolve
+from subbit.errors import ConfigError
+from subbit.methods.registry import find_method
+
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method with its own words, e.g. `deltamask:preset=paper,kappa=0.5`."""
+
+    label: str
+    method: str
+    words: tuple[str, ...]
+
+
+def parse_contender(text: str) -> Contender:
+    method, _, words = text.partition(":")
+    find_method(method)
+    return Contender(text, method, tuple(word for word in words.split(",") if word))
+
+
+def contender_settings(
+    contender: Contender, contenders: Sequence[Contender], values: Mapping[str, Any], words: Sequence[str], seed: int
+) -> Settings:
+    """Settings of one run of a comparison. A key that only another contender knows is skipped, one that nobody knows is an error."""
+    label = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in contender.label)
+    own = [*words, *contender.words, f"method={contender.method}", f"seed={seed}", f"name={label}-seed{seed}"]
+    return resolve(values, own, others=[other.method for other in contenders])
+
+
+def compare(
+    contenders: Sequence[Contender],
+    values: Mapping[str, Any],
+    words: Sequence[str],
+    seeds: int,
+    target: float | None,
+    run: Callable[[Settings], dict[str, Any]],
+) -> dict[str, Any]:
+    """Run everything; `run` turns settings into a summary."""
+    if len({contender.label for contender in contenders}) < len(contenders):
+        raise ConfigError("the same method with the same settings is named twice")
+    plan = [
+        (contender, contender_settings(contender, contenders, values, words, seed))
+        for contender in contenders
+        for seed in range(seeds)
+    ]
+    # All settings are resolved before the first run starts, so that a typing error costs no hour.
+    summaries: dict[str, list[dict[str, Any]]] = {contender.label: [] for contender in contenders}
+    for contender, settings in plan:
+        summaries[contender.label].append(run(settings))
+    return {
+        "target": target,
+        "seeds": seeds,
+        "methods": {label: condense(found, target) for label, found in summaries.items()},
+        "runs": {label: found for label, found in summaries.items()},
+    }
+
+
+def condense(summaries: Sequence[Mapping[str, Any]], target: float | None) -> dict[str, Any]:
+    """Mean and spread over seeds, from the runs' own summaries."""
+
+    def values(name: str) -> list[float]:
+        return [float(summary[name]) for summary in summaries if summary.get(name) is not None]
+
+    def mean(name: str) -> float | None:
+        found = values(name)
+        return statistics.fmean(found) if found else None
+
+    row: dict[str, Any] = {
+        "accuracy": mean("accuracy"),
+        "accuracy_spread": statistics.stdev(values("accuracy")) if len(summaries) > 1 else 0.0,
+        "accuracy_before": mean("accuracy_before"),
+        "parameters": summaries[0]["parameters"],
+        "uplink_bpp": mean("uplink_bpp"),
+        "downlink_bpp": mean("downlink_bpp"),
+        "uplink_mb": (mean("uplink_bytes") or 0.0) / MEGABYTE,
+        "downlink_mb": (mean("downlink_bytes") or 0.0) / MEGABYTE,
+        "one_off_mb": (mean("one_off_bytes") or 0.0) / MEGABYTE,
+        "total_mb": (mean("total_bytes") or 0.0) / MEGABYTE,
+        "flips_kept_per_upload": mean("flips_kept_per_upload"),
+        "false_flips_per_upload": mean("false_flips_per_upload"),
+        "failed_clients": sum(int(summary["failed_clients"]) for summary in summaries),
+        "seconds": mean("seconds"),
+    }
+    if target is not None:
+        reached = [megabytes_to(summary, target) for summary in summaries]
+        row["mb_to_target"] = None if None in reached else statistics.fmean(value for value in reached if value is not None)
+    return row
+
+
+def megabytes_to(summary: Mapping[str, Any], target: float) -> float | None:
+    """Megabytes both ways, one-off costs included, until the first evaluation at or above the target."""
+    for accuracy, total in zip(summary["accuracy_by_round"], summary["bytes_by_round"], strict=True):
+        if accuracy is not None and accuracy >= target:
+            return float(total) / MEGABYTE
+    return None
+
+
+def comparison_table(comparison: Mapping[str, Any]) -> Table:
+    target = comparison["target"]
+    table = Table(title=f"{comparison['seeds']} seed(s); bpp = bits per trained parameter, per client and round")
+    table.add_column("method", overflow="fold")
+    for heading in ("accuracy", "before", "up bpp", "down bpp", "up MB", "down MB", "one-off MB"):
+        table.add_column(heading, justify="right")
+    if target is not None:
+        table.add_column(f"MB to {target:.3g}", justify="right")
+    for heading in ("flips", "false flips", "seconds"):
+        table.add_column(heading, justify="right")
+    for label, row in comparison["methods"].items():
+        cells = [
+            label,
+            f"{row['accuracy']:.4f} ± {row['accuracy_spread']:.4f}",
+            f"{row['accuracy_before']:.4f}",
+            f"{row['uplink_bpp']:.4f}",
+            f"{row['downlink_bpp']:.4f}",
+            f"{row['uplink_mb']:.3f}",
+            f"{row['downlink_mb']:.3f}",
+            f"{row['one_off_mb']:.3f}",
+        ]
+        if target is not None:
+            reached = row["mb_to_target"]
+            cells.append("not reached" if reached is None else f"{reached:.3f}")
+        for name in ("flips_kept_per_upload", "false_flips_per_upload"):
+            cells.append("-" if row[name] is None else f"{row[name]:.0f}")
+        table.add_row(*cells, f"{row['seconds']:.1f}")
+    return table

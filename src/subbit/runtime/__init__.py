@@ -1,0 +1,1 @@
+"""The round, the engines and the run."""

@@ -1,0 +1,105 @@
+"""From payloads to frames and back, on both sides, with what both sides know.
+
+A message is a tuple of frames, one per part, in the order in which the method lists its parts. The template in a frame's header is a hash
+of the trained parameters' names and shapes, the phase, the method, the part and the codec with its options: a frame of another run that differs
+in any of these is refused before its payload is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from subbit.errors import FrameError
+from subbit.methods.base import Method, Part, Payloads
+from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
+
+Phase = Literal["head", "main"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the server asks of one client: a broadcast, and the client's own memory where an engine keeps it for the client."""
+
+    phase: Phase
+    round_number: int
+    client: int
+    frames: tuple[bytes, ...]
+    head_frame: bytes | None = None
+    """The fitted head, sent once, the first time a client takes part in the main phase."""
+    memory: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failure:
+    cause: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back: frames, or the reason why there are none."""
+
+    client: int
+    frames: tuple[bytes, ...] = ()
+    failure: Failure | None = None
+    memory: dict[str, NDArray[Any]] = field(default_factory=dict)
+    observations: dict[str, float] = field(default_factory=dict)
+
+
+def address(
+    method: Method[Any], phase: Phase, direction: Direction, index: int, part: Part, round_number: int, client: int
+) -> Address:
+    salt = f"{phase}/{method.name}/{part.name}/{part.codec!r}"
+    template = method.task.flat.template.digest(salt)
+    return Address(direction, index, part.codec.number, template, round_number, client, part.size)
+
+
+def encode_parts(
+    method: Method[Any],
+    phase: Phase,
+    direction: Direction,
+    payloads: Payloads,
+    view: Any,
+    round_number: int,
+    client: int,
+    receiver: int,
+    examples: int = 0,
+) -> tuple[bytes, ...]:
+    """One frame per part. `client` is whose shared randomness it is, `receiver` what the header says."""
+    frames = []
+    for index, part in enumerate(parts_of(method, direction)):
+        payload = part.codec.encode(payloads[part.name], method.shared(part, view, round_number, client))
+        where = address(method, phase, direction, index, part, round_number, receiver)
+        frames.append(pack_frame(payload, where, examples))
+    return tuple(frames)
+
+
+def decode_parts(
+    method: Method[Any],
+    phase: Phase,
+    direction: Direction,
+    frames: Sequence[bytes],
+    view: Any,
+    round_number: int,
+    client: int,
+    receiver: int,
+) -> tuple[Payloads, int]:
+    """The payloads and the number of examples behind them; `FrameError` for anything that was not expected."""
+    parts = parts_of(method, direction)
+    if len(frames) != len(parts):
+        raise FrameError("length", f"the message has {len(frames)} frames, expected {len(parts)}")
+    payloads: Payloads = {}
+    examples = 0
+    for index, (part, frame) in enumerate(zip(parts, frames, strict=True)):
+        where = address(method, phase, direction, index, part, round_number, receiver)
+        payload, examples = unpack_frame(frame, where)
+        payloads[part.name] = part.codec.decode(payload, method.shared(part, view, round_number, client))
+    return payloads, examples
+
+
+def parts_of(method: Method[Any], direction: Direction) -> tuple[Part, ...]:
+    return method.down_parts() if direction is Direction.DOWN else method.up_parts()

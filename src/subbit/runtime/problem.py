@@ -1,0 +1,70 @@
+"""A problem: a module, the clients' data and a test set. Built from a configuration, or handed over by a user of the Python API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from subbit.config.schema import RunConfig
+from subbit.data import Examples, SplitSummary, load_dataset, partition, summarise_split
+from subbit.models import load_classifier
+from subbit.randomness import derive_key
+
+
+@dataclass(frozen=True)
+class Problem:
+    module: nn.Module
+    train: Examples
+    parts: tuple[NDArray[np.int64], ...]
+    """Which training examples each client holds. A client may hold none."""
+    test: Examples
+    classes: int
+    pretrained: bool
+    model_name: str
+    dataset_name: str
+
+    @property
+    def clients(self) -> int:
+        return len(self.parts)
+
+    def client_data(self, client: int) -> Examples:
+        return self.train.select(self.parts[client])
+
+    def clients_with_data(self) -> list[int]:
+        return [client for client, part in enumerate(self.parts) if len(part)]
+
+    def split_summary(self) -> SplitSummary:
+        return summarise_split(self.train.labels, list(self.parts), self.classes)
+
+
+def build_problem(run: RunConfig) -> Problem:
+    dataset = load_dataset(run.dataset, limit=run.limit, test_limit=run.test_limit, seed=run.seed)
+    parts = partition(
+        dataset.train,
+        run.clients,
+        run.partition,
+        alpha=run.alpha,
+        classes_per_client=run.classes_per_client,
+        seed=run.seed,
+    )
+    module = load_classifier(
+        run.model,
+        dataset.classes,
+        key=derive_key(run.seed, "model"),
+        pretrained=run.pretrained,
+        pooling=run.pooling,
+        input_shape=tuple(dataset.train.inputs.shape[1:]),
+    )
+    return Problem(
+        module=module,
+        train=dataset.train,
+        parts=tuple(parts),
+        test=dataset.test,
+        classes=dataset.classes,
+        pretrained=run.pretrained,
+        model_name=run.model,
+        dataset_name=dataset.name,
+    )

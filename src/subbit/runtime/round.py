@@ -1,0 +1,158 @@
+"""One federated round, from the choice of clients to the new state. Engines only differ in how a frame reaches a client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.errors import FrameError, QuorumError
+from subbit.methods.base import Method, State
+from subbit.randomness import derive_key, numpy_generator
+from subbit.runtime.engines import Engine
+from subbit.runtime.messages import Failure, Order, Phase, Reply, decode_parts, encode_parts
+from subbit.wire.frame import EVERYONE, Direction
+from subbit.wire.ledger import Entry, Ledger
+
+
+@dataclass
+class ServerState:
+    """Everything that a run needs to go on after any round. This is what a checkpoint holds."""
+
+    phase: Phase
+    next_round: int
+    method: State
+    head: NDArray[np.float32] | None = None
+    memories: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
+    """What each client keeps between its turns. Kept here because the simulator is also the clients' disk."""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    participants: tuple[int, ...]
+    answered: tuple[int, ...]
+    failures: dict[int, Failure]
+    observations: dict[str, float]
+    """Means over the clients that answered."""
+
+
+def run_round(
+    method: Method[Any],
+    state: ServerState,
+    engine: Engine,
+    ledger: Ledger,
+    candidates: list[int],
+    quorum: float,
+    head_frame: bytes | None,
+) -> RoundReport:
+    """One round: `state` is brought forward, `ledger` gains an entry per frame."""
+    phase, number = state.phase, state.next_round
+
+    # 1. Who takes part. The head is fitted by everybody who has data.
+    asked = len(candidates) if phase == "head" else method.task.participants
+    participants = choose_participants(candidates, asked, method.task.seed, phase, number)
+
+    # 2. What goes down: encoded once, the same bytes for everybody. The server, too, works with what these bytes say.
+    broadcast = encode_parts(
+        method, phase, Direction.DOWN, method.broadcast(state.method, number), None, number, 0, receiver=EVERYONE
+    )
+    received, _ = decode_parts(method, phase, Direction.DOWN, broadcast, None, number, 0, receiver=EVERYONE)
+    view = method.open(received, number)
+    orders = []
+    for client in participants:
+        memory = state.memories.get(client, {})
+        first_turn = head_frame is not None and "fitted-head" not in memory
+        orders.append(Order(phase, number, client, broadcast, head_frame if first_turn else None, memory))
+    _enter_downlink(ledger, method, orders)
+
+    # 3. Clients train. 4. Every answer is checked, decoded and added as it comes, then forgotten.
+    accumulator = method.accumulator()
+    replies: Iterable[Reply] = engine.train(orders)
+    if not accumulator.order_free:
+        replies = in_order(replies, participants)
+    failures: dict[int, Failure] = {}
+    observed: dict[int, dict[str, float]] = {}
+    for reply in replies:
+        client = reply.client
+        _enter_uplink(ledger, method, phase, number, reply)
+        if reply.failure is None:
+            try:
+                payloads, examples = decode_parts(
+                    method, phase, Direction.UP, reply.frames, view, number, client, receiver=client
+                )
+            except FrameError as error:
+                failures[client] = Failure(error.cause, str(error))
+                continue
+            method.accumulate(accumulator, view, payloads, examples, number, client)
+            state.memories[client] = reply.memory
+            observed[client] = reply.observations
+        else:
+            failures[client] = reply.failure
+
+    # 5. Enough answers, or no step at all.
+    needed = math.ceil(quorum * len(participants))
+    if len(observed) < needed:
+        first = next(iter(failures.values()))
+        raise QuorumError(
+            f"round {number} ({phase}): {len(observed)} of {len(participants)} clients answered, {needed} are needed "
+            f"(quorum={quorum}). The first failure: {first.cause}: {first.message}"
+        )
+
+    # 6. The new state.
+    state.method = method.step(state.method, accumulator, number)
+    state.next_round = number + 1
+    answered = tuple(sorted(observed))
+    return RoundReport(participants, answered, failures, _means([observed[client] for client in answered]))
+
+
+def choose_participants(candidates: list[int], asked: int, seed: int, phase: str, number: int) -> tuple[int, ...]:
+    """A uniform choice without replacement that depends on the seed and the round alone."""
+    if asked >= len(candidates):
+        return tuple(candidates)
+    generator = numpy_generator(derive_key(seed, f"participants-{phase}", number))
+    return tuple(sorted(int(client) for client in generator.choice(candidates, asked, replace=False)))
+
+
+def in_order(replies: Iterable[Reply], participants: tuple[int, ...]) -> Iterator[Reply]:
+    """Hold back early replies, as undecoded frames, until the clients before them have answered."""
+    waiting: dict[int, Reply] = {}
+    expected = iter(participants)
+    client = next(expected, None)
+    for reply in replies:
+        waiting[reply.client] = reply
+        while client in waiting:
+            yield waiting.pop(client)
+            client = next(expected, None)
+
+
+def _enter_downlink(ledger: Ledger, method: Method[Any], orders: list[Order]) -> None:
+    for order in orders:
+        one_off = order.phase == "head"
+        for part, frame in zip(method.down_parts(), order.frames, strict=True):
+            ledger.add(
+                Entry(order.phase, order.round_number, order.client, "down", part.name, part.codec.name, len(frame), one_off)
+            )
+        if order.head_frame is not None:
+            ledger.add(
+                Entry(order.phase, order.round_number, order.client, "down", "head", "dense", len(order.head_frame), True)
+            )
+
+
+def _enter_uplink(ledger: Ledger, method: Method[Any], phase: Phase, number: int, reply: Reply) -> None:
+    """Whatever arrived has crossed the wire, good or bad."""
+    for index, frame in enumerate(reply.frames):
+        parts = method.up_parts()
+        name, codec = (parts[index].name, parts[index].codec.name) if index < len(parts) else ("unexpected", "unknown")
+        ledger.add(Entry(phase, number, reply.client, "up", name, codec, len(frame), phase == "head"))
+
+
+def _means(observations: list[dict[str, float]]) -> dict[str, float]:
+    names = {name for observation in observations for name in observation}
+    return {
+        name: sum(observation.get(name, 0.0) for observation in observations) / len(observations)
+        for name in sorted(names)
+    }

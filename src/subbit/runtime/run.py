@@ -1,0 +1,255 @@
+"""A run from start to end: fit the head, then round after round, evaluated and written down, resumable after each."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from torch import nn
+
+from subbit.config.load import Settings
+from subbit.errors import RunFolderError
+from subbit.models import model_sha256
+from subbit.randomness import derive_key
+from subbit.report.folder import RunFolder
+from subbit.runtime.client import EvaluationOrder
+from subbit.runtime.engines import Engine, InProcess, Workers
+from subbit.runtime.problem import Problem
+from subbit.runtime.round import RoundReport, ServerState, run_round
+from subbit.runtime.workplace import Workplace
+from subbit.wire.ledger import Ledger
+
+EVALUATION_SLICE = 512  # Fixed, so that the slices do not depend on the number of workers.
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar shows after a round."""
+
+    phase: str
+    round_number: int
+    rounds: int
+    accuracy: float | None
+    uplink_bpp: float
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """`summary` is what `summary.json` holds; `module` is the trained network."""
+
+    summary: dict[str, Any]
+    module: nn.Module
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("summary", "module") or name not in self.summary:
+            raise AttributeError(name)
+        return self.summary[name]
+
+
+def run_job(
+    problem: Problem,
+    settings: Settings,
+    folder: RunFolder | None = None,
+    *,
+    resume: bool = False,
+    report: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Run, or go on with, one job. Without a folder nothing is written and nothing can be resumed."""
+    started = time.monotonic()
+    workplace = Workplace(problem, settings)
+    state, ledger, events = _begin(workplace, folder, resume)
+    engine: Engine = (
+        InProcess(workplace, settings.run.threads) if settings.run.workers == 1 else Workers(problem, settings)
+    )
+    try:
+        if state.phase == "head":
+            _fit_head(workplace, state, engine, ledger, events)
+            _save(folder, state, ledger, events)
+        _main_phase(workplace, state, engine, ledger, events, folder, report)
+        accuracies = _final_accuracies(workplace, state, engine)
+    finally:
+        engine.close()
+    summary = _summarise(workplace, state, ledger, events, accuracies, time.monotonic() - started)
+    if folder is not None:
+        folder.write_summary(summary)
+    return Result(summary, workplace.module)
+
+
+def _begin(
+    workplace: Workplace, folder: RunFolder | None, resume: bool
+) -> tuple[ServerState, Ledger, list[dict[str, Any]]]:
+    if resume:
+        if folder is None:
+            raise RunFolderError("resuming needs a run folder")
+        return folder.read_state()
+    if workplace.fits_head:
+        return ServerState("head", 0, workplace.method("head").start()), Ledger(), []
+    return ServerState("main", 0, workplace.method("main").start()), Ledger(), []
+
+
+def _fit_head(
+    workplace: Workplace, state: ServerState, engine: Engine, ledger: Ledger, events: list[dict[str, Any]]
+) -> None:
+    """The head phase: one round of its own. Afterwards the state is that of the main phase before its first round."""
+    started = time.monotonic()
+    method = workplace.method("head")
+    quorum = workplace.settings.run.quorum
+    report = run_round(method, state, engine, ledger, workplace.problem.clients_with_data(), quorum, None)
+    head = state.method["head"]
+    state.head = None if isinstance(head, int | float) else head
+    main = workplace.method("main")
+    workplace.write_head(state.head)
+    state.phase, state.next_round, state.method = "main", 0, main.start()
+    events.append(_event("head", 0, report, None, time.monotonic() - started))
+
+
+def _main_phase(
+    workplace: Workplace,
+    state: ServerState,
+    engine: Engine,
+    ledger: Ledger,
+    events: list[dict[str, Any]],
+    folder: RunFolder | None,
+    report: Callable[[Progress], None] | None,
+) -> None:
+    run, method = workplace.settings.run, workplace.method("main")
+    head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
+    if not any(event["event"] == "before" for event in events):
+        before = _accuracy(workplace, engine, None, method.primary_network, state)
+        events.append({"event": "before", "accuracy": before})
+    while state.next_round < run.rounds:
+        started, number = time.monotonic(), state.next_round
+        outcome = run_round(
+            method, state, engine, ledger, workplace.problem.clients_with_data(), run.quorum, head_frame
+        )
+        accuracy = None
+        if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
+            accuracy = _accuracy(workplace, engine, state, method.primary_network, state)
+        events.append(_event("main", number, outcome, accuracy, time.monotonic() - started))
+        events[-1]["uplink_bpp"] = ledger.uplink_bpp(method.size)
+        events[-1]["total_bytes"] = ledger.totals.total_bytes
+        _save(folder, state, ledger, events)
+        if report is not None:
+            report(
+                Progress("main", number, run.rounds, accuracy, events[-1]["uplink_bpp"], events[-1]["total_bytes"])
+            )
+
+
+def _accuracy(
+    workplace: Workplace, engine: Engine, of: ServerState | None, network: str, state: ServerState
+) -> float:
+    """Share of the test examples that the network gets right; the sampled one is averaged over several masks."""
+    run, examples = workplace.settings.run, len(workplace.problem.test)
+    draws = run.evaluation_samples if network == "sampled" and of is not None else 1
+    orders = [
+        EvaluationOrder(
+            None if of is None else of.method,
+            network,
+            derive_key(run.seed, "evaluation", state.next_round, draw),
+            state.head,
+            start,
+            min(examples, start + EVALUATION_SLICE),
+        )
+        for draw in range(draws)
+        for start in range(0, examples, EVALUATION_SLICE)
+    ]
+    return sum(engine.evaluate(orders)) / (draws * examples)
+
+
+def _final_accuracies(workplace: Workplace, state: ServerState, engine: Engine) -> dict[str, float]:
+    method = workplace.method("main")
+    return {network: _accuracy(workplace, engine, state, network, state) for network in method.networks}
+
+
+def _event(
+    phase: str, number: int, report: RoundReport, accuracy: float | None, seconds: float
+) -> dict[str, Any]:
+    return {
+        "event": "round",
+        "phase": phase,
+        "round": number,
+        "participants": list(report.participants),
+        "answered": len(report.answered),
+        "failures": [
+            {"client": client, "cause": failure.cause, "message": failure.message}
+            for client, failure in sorted(report.failures.items())
+        ],
+        "observations": report.observations,
+        "accuracy": accuracy,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _save(folder: RunFolder | None, state: ServerState, ledger: Ledger, events: list[dict[str, Any]]) -> None:
+    if folder is not None:
+        folder.write_state(state, ledger, events)
+
+
+def _summarise(
+    workplace: Workplace,
+    state: ServerState,
+    ledger: Ledger,
+    events: list[dict[str, Any]],
+    accuracies: dict[str, float],
+    seconds: float,
+) -> dict[str, Any]:
+    run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
+    workplace.write_network(state.method, method.primary_network, derive_key(run.seed, "evaluation", run.rounds), state.head)
+    workplace.module.eval()
+    rounds = [event for event in events if event["event"] == "round"]
+    failures = [failure for event in rounds for failure in event["failures"]]
+    observations = [event["observations"] for event in rounds if event["phase"] == "main"]
+    totals, split = ledger.totals, problem.split_summary()
+    summary: dict[str, Any] = {
+        "name": run.name,
+        "method": run.method,
+        "preset": run.preset,
+        "model": problem.model_name,
+        "pretrained": problem.pretrained,
+        "dataset": problem.dataset_name,
+        "split": split.fingerprint,
+        "clients": problem.clients,
+        "participants": method.task.participants,
+        "rounds": run.rounds,
+        "seed": run.seed,
+        "parameters": method.size,
+        "accuracy": accuracies[method.primary_network],
+        "accuracy_before": next(event["accuracy"] for event in events if event["event"] == "before"),
+        "network": method.primary_network,
+        "uplink_bpp": ledger.uplink_bpp(method.size),
+        "downlink_bpp": ledger.downlink_bpp(method.size),
+        "uplink_bytes": totals.uplink_bytes,
+        "downlink_bytes": totals.downlink_bytes,
+        "one_off_bytes": totals.one_off_bytes,
+        "total_bytes": totals.total_bytes,
+        "failed_clients": len(failures),
+        "failures": dict(sorted(Counter(failure["cause"] for failure in failures).items())),
+        "codecs": {
+            "up": [part.codec.name for part in method.up_parts()],
+            "down": [part.codec.name for part in method.down_parts()],
+        },
+        "accuracy_by_round": [event["accuracy"] for event in rounds if event["phase"] == "main"],
+        "bytes_by_round": [event["total_bytes"] for event in rounds if event["phase"] == "main"],
+        "seconds": round(sum(event["seconds"] for event in rounds), 2),
+        "seconds_this_process": round(seconds, 2),
+        "model_sha256": model_sha256(workplace.module),
+        "versions": versions(),
+    }
+    if len(method.networks) > 1:
+        summary |= {f"accuracy_{network}": accuracy for network, accuracy in accuracies.items()}
+    for name in ("flips", "flips_kept", "false_flips"):
+        values = [observation[name] for observation in observations if name in observation]
+        if values:
+            summary[f"{name}_per_upload"] = sum(values) / len(values)
+    return summary
+
+
+def versions() -> dict[str, str]:
+    packages = ("subbit", "torch", "numpy", "numba", "transformers")
+    return {"python": platform.python_version(), **{package: version(package) for package in packages}}

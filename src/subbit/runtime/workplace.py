@@ -1,0 +1,141 @@
+"""Where turns happen: one module with its flat models and methods, in the server's process and in every worker's.
+
+A job has a head phase (unless the head is given) and a main phase. Both are methods on the same module, each with its own selection.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from subbit.codecs import Shared, make_codec
+from subbit.config.load import Settings
+from subbit.errors import ConfigError
+from subbit.methods.base import Method, State, Task
+from subbit.methods.heads import HEAD_METHODS
+from subbit.methods.local import LocalTraining
+from subbit.methods.registry import find_method
+from subbit.models import FlatModel, Template, find_blocks, select_parameters
+from subbit.runtime.messages import Phase
+from subbit.runtime.problem import Problem
+from subbit.wire.frame import EVERYONE, Address, Direction, pack_frame, unpack_frame
+
+EVALUATION_BATCH = 128
+HEAD_PART = 255  # The part number of the fitted head: no method has so many parts.
+
+
+class Workplace:
+    def __init__(self, problem: Problem, settings: Settings) -> None:
+        run = settings.run
+        self.problem = problem
+        self.settings = settings
+        # A copy: the user's module stays as it is, and tensors that arrived in shared memory are not written to.
+        self.module = copy.deepcopy(problem.module)
+        method_class = find_method(run.method)
+        blocks = find_blocks(self.module)[1]
+        selection = run.select
+        if selection == "auto":
+            selection = method_class.default_selection(blocks, problem.pretrained)
+        self.fits_head = run.head in HEAD_METHODS
+        self.head_template: Template | None = None
+        self._methods: dict[Phase, Method[Any]] = {}
+        head_names: set[str] = set()
+        if self.fits_head:
+            head_flat = FlatModel(self.module, "head", run.batchnorm)
+            self.head_template = head_flat.template
+            head_names = set(head_flat.template.names)
+            training = LocalTraining(
+                epochs=run.head_epochs, batch_size=run.head_batch_size, learning_rate=run.head_learning_rate
+            )
+            self._methods["head"] = HEAD_METHODS[run.head](training, self._task(head_flat))
+        overlaps = bool(head_names & set(select_parameters(self.module, selection)))
+        if overlaps and not method_class.trains_added_values:
+            raise ConfigError(
+                f"select={selection!r} masks the head that head={run.head} fits: use head=kaiming or head=keep, "
+                "or select another part"
+            )
+        flat = FlatModel(self.module, selection, run.batchnorm)
+        if run.batchnorm == "average" and flat.statistics is not None and not method_class.trains_added_values:
+            raise ConfigError("batchnorm=average: masks do not send statistics; use batchnorm=frozen or batch")
+        self._methods["main"] = method_class(settings.parameters, self._task(flat))
+        self.sends_head = self.fits_head and not overlaps
+        """A head that is trained further travels with the weights and need not be sent by itself."""
+
+    def _task(self, flat: FlatModel) -> Task:
+        run = self.settings.run
+        eligible = len(self.problem.clients_with_data())
+        if not eligible:
+            raise ConfigError("no client has any data")
+        return Task(
+            flat=flat,
+            classes=self.problem.classes,
+            seed=run.seed,
+            rounds=run.rounds,
+            clients=self.problem.clients,
+            participants=min(eligible, max(1, round(run.participation * self.problem.clients))),
+            pretrained=self.problem.pretrained,
+        )
+
+    def method(self, phase: Phase) -> Method[Any]:
+        """The phase's method, with the module bound to its flat model."""
+        method = self._methods[phase]
+        method.task.flat.attach()
+        return method
+
+    # The fitted head.
+
+    def write_head(self, head: NDArray[np.float32] | None) -> None:
+        """Put a fitted head into the module, whichever buffer its parameters live in."""
+        if head is None or self.head_template is None:
+            return
+        with torch.no_grad():
+            for name, values in zip(
+                self.head_template.names, self.head_template.views(torch.from_numpy(head)), strict=True
+            ):
+                self.module.get_parameter(name).copy_(values)
+
+    def pack_head(self, head: NDArray[np.float32]) -> bytes:
+        payload = make_codec("dense").encode(head, Shared(head.size))
+        return pack_frame(payload, self._head_address())
+
+    def unpack_head(self, frame: bytes) -> NDArray[np.float32]:
+        where = self._head_address()
+        payload, _ = unpack_frame(frame, where)
+        head: NDArray[np.float32] = make_codec("dense").decode(payload, Shared(where.size))
+        return head
+
+    def _head_address(self) -> Address:
+        if self.head_template is None:
+            raise ConfigError("this job fits no head")
+        codec = make_codec("dense")
+        template = self.head_template.digest("main/head")
+        return Address(Direction.DOWN, HEAD_PART, codec.number, template, 0, EVERYONE, self.head_template.size)
+
+    # Evaluation.
+
+    def write_network(self, state: State | None, network: str, key: int, head: NDArray[np.float32] | None) -> None:
+        """The network of a state, or, without one, the module as it was before the main phase."""
+        method = self.method("main")
+        if state is not None:
+            method.write_network(state, network, key)
+            if self.sends_head:
+                self.write_head(head)
+            return
+        with torch.no_grad():
+            method.task.flat.weights.copy_(method.task.flat.initial)
+        self.write_head(head)
+
+    def count_correct(self, start: int, stop: int) -> int:
+        """How many of the test examples start..stop-1 the network as written gets right."""
+        self.method("main").task.flat.evaluation_mode()
+        test, right = self.problem.test, 0
+        with torch.no_grad():
+            for first in range(start, stop, EVALUATION_BATCH):
+                last = min(stop, first + EVALUATION_BATCH)
+                predicted = self.module(test.inputs[first:last]).argmax(dim=1)
+                right += int((predicted == test.labels[first:last]).sum())
+        return right
