@@ -1,0 +1,169 @@
+"""Examples in memory, and the checks that every array from outside passes before it becomes one.
+
+A data set of this library fits in memory: images stay bytes (uint8) until a batch is prepared (`batches.Preprocess`),
+so that 60,000 images of 28 x 28 take 47 MB and not 188. `Source` is the step before: the labels of a split are known,
+its inputs are read only for the examples that are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subbit.errors import ConfigError, DataError
+from subbit.randomness import numpy_generator
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Inputs with one integer label each; `owners` is the natural id of each example (writer, speaker, device)."""
+
+    inputs: Tensor
+    """Images uint8 [n, channels, height, width], features float32 [n, ...] or tokens int64 [n, length]."""
+    labels: Tensor
+    """int64 [n], none negative."""
+    owners: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.inputs.dtype not in (torch.uint8, torch.float32, torch.int64) or self.inputs.dim() < 2:
+            raise DataError(
+                f"inputs: found {self.inputs.dtype} {list(self.inputs.shape)}; need uint8 images "
+                "[n, channels, height, width], float32 features [n, ...] or int64 tokens [n, length]"
+            )
+        if self.labels.dtype != torch.int64 or self.labels.dim() != 1:
+            raise DataError(f"labels: found {self.labels.dtype} {list(self.labels.shape)}; need int64 [n]")
+        if len(self.inputs) != len(self.labels):
+            raise DataError(f"found {len(self.inputs)} inputs and {len(self.labels)} labels; need one label per input")
+        if self.owners is not None and len(self.owners) != len(self.labels):
+            raise DataError(f"found {len(self.owners)} owners for {len(self.labels)} examples; need one per example")
+        if len(self.labels) and int(self.labels.min()) < 0:
+            raise DataError(f"labels: found {int(self.labels.min())}; need 0 or more")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, indices: Indices) -> Examples:
+        """The examples at these positions, in this order."""
+        positions = torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64))
+        owners = None if self.owners is None else tuple(self.owners[position] for position in positions.tolist())
+        return Examples(self.inputs[positions], self.labels[positions], owners)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """What a run trains on (`train`, to be partitioned) and is judged on (`test`, which the server holds)."""
+
+    name: str
+    train: Examples
+    test: Examples
+    classes: int
+
+    def __post_init__(self) -> None:
+        for split, examples in (("train", self.train), ("test", self.test)):
+            if not len(examples):
+                raise DataError(f"{self.name}: found no examples in the {split} split; need at least one")
+            check_range(examples.labels.numpy(), self.classes, f"{self.name}, {split} labels")
+        train, test = self.train.inputs, self.test.inputs
+        if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
+            raise DataError(
+                f"{self.name}: found {train.dtype} {list(train.shape[1:])} in train and {test.dtype} "
+                f"{list(test.shape[1:])} in test; need the same shape and type in both"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One split before its inputs are read."""
+
+    where: str
+    labels: Indices
+    read: Callable[[Indices], Tensor]
+    """The inputs at these ascending positions."""
+    owners: Sequence[str] | None = None
+    classes: int | None = None
+    """How many classes the format itself declares, where it does."""
+
+    def examples(self, limit: int | None, key: int) -> Examples:
+        chosen = stratified_choice(self.labels, limit, key)
+        owners = None if self.owners is None else tuple(str(self.owners[position]) for position in chosen)
+        return Examples(self.read(chosen), torch.from_numpy(self.labels[chosen]), owners)
+
+
+def stratified_choice(labels: Indices, limit: int | None, key: int) -> Indices:
+    """At most `limit` ascending positions: each class keeps its share, by largest remainders, and the key picks which.
+
+    >>> labels = np.array([0] * 6 + [1] * 3)
+    >>> np.bincount(labels[stratified_choice(labels, 3, key=1)]).tolist()
+    [2, 1]
+    """
+    if limit is not None and limit < 1:
+        raise ConfigError(f"a limit of {limit} examples leaves nothing; need at least 1")
+    count = len(labels)
+    if limit is None or limit >= count:
+        return np.arange(count, dtype=np.int64)
+    classes, members = np.unique(labels, return_counts=True)
+    quotas, remainders = members * limit // count, members * limit % count
+    quotas[np.argsort(-remainders, kind="stable")[: limit - int(quotas.sum())]] += 1
+    generator = numpy_generator(key)
+    chosen = [
+        generator.permutation(np.flatnonzero(labels == label))[:quota]
+        for label, quota in zip(classes, quotas, strict=True)
+    ]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def as_labels(array: NDArray[Any], where: str) -> Indices:
+    """One non-negative integer per example; a column [n, 1] counts as [n]."""
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise DataError(f"{where}: found {array.dtype} labels {list(array.shape)}; need integers, one per example [n]")
+    if array.size and (int(array.min()) < 0 or int(array.max()) > np.iinfo(np.int64).max):
+        raise DataError(f"{where}: found labels from {array.min()} to {array.max()}; need 0 or more")
+    return array.astype(np.int64)
+
+
+def check_range(labels: Indices, classes: int, where: str) -> None:
+    if classes < 1:
+        raise DataError(f"{where}: {classes} classes declared; need at least 1")
+    if labels.size and int(labels.max()) >= classes:
+        raise DataError(f"{where}: found label {int(labels.max())}; need labels below {classes}, the number of classes")
+
+
+def as_inputs(array: NDArray[Any], where: str) -> Tensor:
+    """Images [n, (channels,) height, width], features or tokens, in one of the three types of `Examples`."""
+    kind, found = array.dtype.kind, f"{where}: found {array.dtype} inputs {list(array.shape)}"
+    if 0 in array.shape[1:]:
+        raise DataError(f"{found}; need at least one value per example")
+    if array.dtype == np.uint8:
+        if array.ndim not in (3, 4):
+            raise DataError(f"{found}; uint8 means images, [n, height, width] or [n, channels, height, width]")
+        return torch.from_numpy(np.array(array[:, None] if array.ndim == 3 else array, order="C"))
+    if kind == "f":
+        if array.ndim < 2:
+            raise DataError(f"{found}; features need the shape [n, ...]")
+        values = np.array(array, dtype=np.float32, order="C")
+        strange = values.size - int(np.isfinite(values).sum())
+        if strange:
+            raise DataError(f"{where}: found {strange} features that are not finite in float32; need finite numbers")
+        return torch.from_numpy(values)
+    if kind in "iu":
+        if array.ndim != 2:
+            raise DataError(f"{found}; integers mean tokens [n, length]; images need the type uint8")
+        return torch.from_numpy(np.array(array, dtype=np.int64, order="C"))
+    raise DataError(f"{found}; need uint8 images, float features or integer tokens")
+
+
+def pick(array: NDArray[Any], indices: Indices, count: int, where: str) -> NDArray[Any]:
+    """Rows of an array that must hold one row per label."""
+    if array.ndim < 1 or len(array) != count:
+        raise DataError(f"{where}: found inputs {list(array.shape)} for {count} labels; need one input per label")
+    return array if len(indices) == count else array[indices]

