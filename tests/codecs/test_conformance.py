@@ -186,11 +186,19 @@ def bomb(wbits: int) -> bytes:
     return deflate.compress(bytes(1 << 26)) + deflate.flush()
 
 
+def with_bomb(data: bytes, offset: int, wbits: int) -> bytes:
+    """The payload with a bomb in place of the stream at that offset; in a PNG as a whole chunk, so that it opens."""
+    if data[offset - 4 : offset] != b"IDAT":
+        return data[:offset] + bomb(wbits)
+    checksum = zlib.crc32(b"IDAT" + bomb(wbits)).to_bytes(4, "big")
+    return data[: offset - 8] + len(bomb(wbits)).to_bytes(4, "big") + b"IDAT" + bomb(wbits) + checksum + data[-12:]
+
+
 @every_codec
 def test_decompression_bombs(subject: Subject) -> None:
     """In place of every DEFLATE stream that the payload holds: no more memory than for any other hostile bytes."""
     data, _, shared = encoded(subject, 300)
-    hostile = [data[:offset] + bomb(wbits) for offset, wbits in deflate_streams(data)]
+    hostile = [with_bomb(data, offset, wbits) for offset, wbits in deflate_streams(data)]
     for mutant in hostile:
         tracemalloc.start()
         try:

@@ -132,9 +132,9 @@ def test_a_direction_that_does_not_exist_is_refused_without_expectations() -> No
 
 
 def test_payload_is_bounded_by_the_expected_size() -> None:
-    """Default bound: 64 + 8 * 100 = 864 bytes."""
-    assert unpack_frame(pack_frame(bytes(864), UPLOAD), UPLOAD) == (bytes(864), 0)
-    assert refusal(pack_frame(bytes(865), UPLOAD)) == "length"
+    """Default bound: 1024 + 8 * 100 = 1824 bytes."""
+    assert unpack_frame(pack_frame(bytes(1824), UPLOAD), UPLOAD) == (bytes(1824), 0)
+    assert refusal(pack_frame(bytes(1825), UPLOAD)) == "length"
     assert refusal(pack_frame(bytes(11), UPLOAD), maximum_payload=10) == "length"
 
 

@@ -117,8 +117,8 @@ def unpack_frame(
 ) -> tuple[bytes, int]:
     """Payload and number of examples of the frame that `expected` describes; `FrameError` for any other bytes.
 
-    `maximum_payload` is in bytes; without it 64 + 8 per place, more than any codec needs, so that an absurd payload is
-    refused before a codec sees it.
+    `maximum_payload` is in bytes; without it 1024 + 8 per place, more than any codec needs, so that an absurd payload
+    is refused before a codec sees it.
     """
     header = read_header(data)
     for cause, found, wanted in (
@@ -132,7 +132,7 @@ def unpack_frame(
     ):
         if found != wanted:
             raise FrameError(cause, f"frame has {cause} {found}, expected {wanted}")
-    longest = 64 + 8 * expected.size if maximum_payload is None else maximum_payload
+    longest = 1024 + 8 * expected.size if maximum_payload is None else maximum_payload
     if header.payload_length > longest:
         raise FrameError("length", f"payload has {header.payload_length} bytes, expected at most {longest}")
     most = 0 if expected.direction == Direction.DOWN else maximum_examples

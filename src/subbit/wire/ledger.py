@@ -9,19 +9,21 @@ the same file.
 from __future__ import annotations
 
 import csv
-import os
+import io
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, cast
 
 from subbit.errors import ConfigError, RunFolderError
+from subbit.files import replace_file
 
 Phase = Literal["head", "main"]
 Way = Literal["up", "down"]
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Entry:
     """One frame. The order of the fields is the order of the file: the head phase, then rounds, then clients."""
 
@@ -62,6 +64,7 @@ class Totals:
 
 
 COLUMNS = tuple(field.name for field in fields(Entry))
+_columns_of = attrgetter(*COLUMNS)
 
 
 class Ledger:
@@ -108,16 +111,12 @@ class Ledger:
         return Ledger(entry for entry in self._entries if entry.phase == "head" or entry.round_number <= round_number)
 
     def write_csv(self, path: Path) -> None:
-        """Replaces the file in one step, so that a reader finds the old or the new one and never half of it."""
-        temporary = path.with_name(path.name + ".tmp")
-        with temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(COLUMNS)
-            for entry in sorted(self._entries):
-                writer.writerow([int(value) if isinstance(value, bool) else value for value in astuple(entry)])
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for *columns, one_off in sorted(map(_columns_of, self._entries)):
+            writer.writerow([*columns, int(one_off)])
+        replace_file(path, text.getvalue().encode())
 
     @classmethod
     def read_csv(cls, path: Path) -> Ledger:
