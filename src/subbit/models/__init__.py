@@ -1,0 +1,25 @@
+"""Networks: any module as one flat vector, what is trained and what the weights are made of, backbones and heads."""
+
+from subbit.models.classifier import Classifier
+from subbit.models.flat import FlatModel, model_sha256
+from subbit.models.load import ModelInfo, load_classifier, model_names
+from subbit.models.reparametrisation import BernoulliMask, Identity, Reparametrisation, ThresholdMask
+from subbit.models.selection import find_blocks, find_head, select_parameters
+from subbit.models.template import Template
+
+__all__ = [
+    "BernoulliMask",
+    "Classifier",
+    "FlatModel",
+    "Identity",
+    "ModelInfo",
+    "Reparametrisation",
+    "Template",
+    "ThresholdMask",
+    "find_blocks",
+    "find_head",
+    "load_classifier",
+    "model_names",
+    "model_sha256",
+    "select_parameters",
+]

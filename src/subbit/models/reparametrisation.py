@@ -5,10 +5,10 @@
     ThresholdMask   w = w0 * [theta >= threshold]        the same
 
 with theta = sigmoid(s), u uniform, g = dL/dw. A sampled bit has no derivative: the straight-through estimator (Bengio,
-Leonard, Courville, "Estimating or propagating gradients through stochastic neurons", 2013) passes dL/dm to theta as if the bit
-were theta itself. Masks on frozen weights: Zhou et al., "Deconstructing lottery tickets", NeurIPS 2019; Isik et al., "Sparse
-random networks for communication-efficient federated learning" (FedPM), ICLR 2023, whose published code has one more
-factor theta in the gradient (`straight_through="theta"`): weights with a small theta can then hardly come back.
+Leonard, Courville, "Estimating or propagating gradients through stochastic neurons", 2013) passes dL/dm to theta as if
+the bit were theta itself. Masks on frozen weights: Zhou et al., "Deconstructing lottery tickets", NeurIPS 2019; Isik
+et al., "Sparse random networks for communication-efficient federated learning" (FedPM), ICLR 2023, whose published code
+has one more factor theta in the gradient (`straight_through="theta"`): weights of small theta hardly come back then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from subbit.codecs.sampler import uniforms
 from subbit.errors import ModelError
 
 SCORE_LIMIT = 10.0
-"""sigmoid(10) = 0.99995: from about 17 on theta is 1.0 in float32, its derivative zero, and the score stuck for ever."""
+"""sigmoid(10) = 0.99995. From about 17 on theta is 1.0 in float32, its derivative zero, and the score stuck there."""
 CHUNK = 1 << 16  # Places drawn at a time: what is between two steps stays in the cache.
 SHIFT_8 = np.uint32(8)
 UNIT_24 = np.float32(2.0**-24)  # 24 random bits are exact in float32.

@@ -1,0 +1,222 @@
+"""Networks by name: the bundled transformer, any vision model of transformers (hub name or folder), our small ones.
+
+Only safetensors are read, and no code of a checkpoint is run. A checkpoint that lacks weights of its backbone is
+refused, where transformers would go on with random ones.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from torch import float32, nn
+
+from subbit.errors import ModelError
+from subbit.models.classifier import Classifier
+from subbit.models.heads import kaiming_
+from subbit.models.small import CharLstm, Conv4, Conv6, Conv10, Mlp, SmallConvNet, SmallNetwork
+from subbit.randomness import derive_key, torch_randomness
+
+BUNDLED = {"subbit/vit-micro": Path(__file__).with_name("vit_micro")}
+SMALL_MODELS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
+    "mlp": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
+    "conv4": Conv4,
+    "conv6": Conv6,
+    "conv10": Conv10,
+    "convnet": SmallConvNet,
+    "char-lstm": lambda input_shape, classes: CharLstm(256, classes),
+}
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    name: str
+    description: str
+    parameters: int
+    """Without the head for backbones; with 10 classes and the inputs that the description names for small networks."""
+
+
+def model_names() -> list[ModelInfo]:
+    """What `subbit list models` shows. Any other vision model of transformers loads by its hub name or folder."""
+    return [
+        ModelInfo(
+            "subbit/vit-micro", "vision transformer pre-trained on CIFAR-10, in the package: 32x32, 8 blocks", 905952
+        ),
+        ModelInfo("mlp", "784-300-100-10 with ReLU, for inputs of any shape", 266610),
+        ModelInfo("conv4", "four convolutions of FedPM, three dense layers, for images (here 1x28x28)", 1933258),
+        ModelInfo("conv6", "six convolutions of FedPM, three dense layers, for images (here 3x32x32)", 2262602),
+        ModelInfo("conv10", "ten convolutions of FedPM, three dense layers, for images (here 3x32x32)", 19173962),
+        ModelInfo("convnet", "three convolutions with batch normalisation, for images (here 3x32x32)", 24346),
+        ModelInfo("char-lstm", "two LSTM layers over characters, for texts of bytes", 803338),
+        ModelInfo("openai/clip-vit-base-patch32", "CLIP ViT-B/32, what DeltaMask fine-tunes (downloaded)", 87456000),
+        ModelInfo("facebook/dinov2-base", "DINOv2 ViT-B/14 (downloaded)", 86580480),
+    ]
+
+
+def load_classifier(
+    name: str,
+    classes: int,
+    *,
+    key: int,
+    pretrained: bool = True,
+    pooling: str = "auto",
+    input_shape: tuple[int, ...] | None = None,
+) -> Classifier | SmallNetwork:
+    """The network of that name with a fresh linear head of `classes` units.
+
+    `pretrained=False` is the same architecture with random weights. Whatever is random is drawn from `key`. Small
+    networks are always random and need `input_shape`, the shape of one example.
+    """
+    if classes < 1:
+        raise ModelError(f"classes={classes}: needs at least 1")
+    if name in SMALL_MODELS:
+        return _small(name, classes, key, input_shape)
+    folder = BUNDLED.get(name, Path(name).expanduser())
+    if not folder.is_dir() and (name in BUNDLED or "/" not in name):
+        known = [*SMALL_MODELS, *BUNDLED]
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near and name not in BUNDLED else f"there are: {', '.join(known)}"
+        raise ModelError(f"no model {name!r}: {hint} (or a hub name such as owner/model, or a folder)")
+    source = str(folder) if folder.is_dir() else name
+    with _quiet(), torch_randomness(derive_key(key, "backbone")), _explained(name):
+        return _transformers_model(source, classes, key, pretrained, pooling)
+
+
+def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | None) -> SmallNetwork:
+    from subbit.data.batches import Preprocess
+
+    dimensions = {"mlp": (1, 2, 3), "char-lstm": (1,)}.get(name, (3,))
+    if input_shape is None or len(input_shape) not in dimensions or min(input_shape) < 1:
+        needed = {"mlp": "any shape", "char-lstm": "texts (length,)"}.get(name, "images (channels, height, width)")
+        raise ModelError(f"model {name!r}: inputs of shape {input_shape}; needs {needed}")
+    with torch_randomness(derive_key(key, "backbone")):
+        network = SMALL_MODELS[name](input_shape, classes)
+    if name != "char-lstm":
+        network.preprocess = Preprocess(mean=0.5, std=0.5)
+    kaiming_(network.head, key)
+    return network
+
+
+def _transformers_model(source: str, classes: int, key: int, pretrained: bool, pooling: str) -> Classifier:
+    from transformers import MODEL_MAPPING, AutoConfig
+
+    from subbit.data.batches import Preprocess
+
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+    clip = config.model_type in ("clip", "clip_vision_model")
+    if clip:
+        from transformers import CLIPVisionModel
+
+        config, model_class = getattr(config, "vision_config", config), CLIPVisionModel
+    else:
+        model_class = MODEL_MAPPING[type(config)]
+    if getattr(model_class, "main_input_name", None) != "pixel_values" or hasattr(config, "text_config"):
+        raise ModelError(f"{source} is a {config.model_type!r} model: needs one that takes images alone")
+    if pooling == "auto":
+        pooling = getattr(config, "pooling", "pooled" if clip else "cls")
+    options = {}
+    if pooling != "pooled" and "add_pooling_layer" in inspect.signature(model_class.__init__).parameters:
+        options["add_pooling_layer"] = False  # Weights that nothing reads should not be trained and sent.
+    if pretrained:
+        backbone, report = model_class.from_pretrained(
+            source, config=config, use_safetensors=True, dtype=float32, output_loading_info=True, **options
+        )
+        lacking = sorted({*report["missing_keys"], *(str(entry) for entry in report["mismatched_keys"])})
+        if lacking:
+            raise ModelError(f"{source} lacks {len(lacking)} weights of its backbone, e.g. {lacking[0]}")
+    else:
+        backbone = model_class(config, **options).float()
+    mean, std = _normalisation(source, clip)
+    preprocess = Preprocess(_image_size(source, config), getattr(config, "num_channels", 3), mean, std)
+    head = kaiming_(nn.Linear(_width(source, config), classes), key)
+    return Classifier(backbone, head, pooling, preprocess)
+
+
+def _image_size(source: str, config: Any) -> int:
+    size = getattr(config, "image_size", 224)
+    if isinstance(size, list | tuple) and len(set(size)) == 1:
+        size = size[0]
+    if not isinstance(size, int):
+        raise ModelError(f"{source} takes images of {size}: needs square ones")
+    return size
+
+
+def _width(source: str, config: Any) -> int:
+    """Of the features: convolutional networks of transformers list the widths of their stages instead."""
+    width = getattr(config, "hidden_size", None) or (getattr(config, "hidden_sizes", None) or [None])[-1]
+    if not isinstance(width, int):
+        raise ModelError(f"{source}: its configuration has no hidden_size")
+    return width
+
+
+def _normalisation(source: str, clip: bool) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of the pixels that the model was trained on, from the file beside its weights."""
+    settings = _preprocessor_settings(source)
+    if settings.get("do_normalize") is False:
+        return [0.0], [1.0]
+    default = (CLIP_MEAN, CLIP_STD) if clip else ([0.5], [0.5])
+    mean, std = settings.get("image_mean", default[0]), settings.get("image_std", default[1])
+    for values in (mean, std):
+        if not isinstance(values, list) or not values or not all(isinstance(value, int | float) for value in values):
+            raise ModelError(f"{source}: preprocessor_config.json has image_mean or image_std {values}, needs numbers")
+    if len(mean) != len(std) or min(std) <= 0:
+        raise ModelError(f"{source}: preprocessor_config.json has image_mean {mean} and image_std {std}")
+    return mean, std
+
+
+def _preprocessor_settings(source: str) -> dict[str, Any]:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    file_name = "preprocessor_config.json"
+    path = Path(source) / file_name
+    if not Path(source).is_dir():
+        try:
+            path = Path(hf_hub_download(source, file_name))
+        except LocalEntryNotFoundError:
+            raise  # Not reachable is not the same as not there: another normalisation would silently be another model.
+        except EntryNotFoundError:
+            return {}
+    settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not isinstance(settings, dict):
+        raise ModelError(f"{path} holds no JSON object")
+    return settings
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """What transformers, the hub and safetensors raise becomes one line that says what to do."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ModelError(
+            f"cannot load model {name!r}: {reason}. Needed: a hub name and a network (or an earlier download, and "
+            "HF_HUB_OFFLINE=1 to look no further), or a folder with config.json and model.safetensors of a vision model"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars and loading tables of transformers inside our own output."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,161 @@
+"""Small networks of our own, all with the last linear layer called `head`.
+
+`Conv4`, `Conv6` and `Conv10` are those of FedPM (Isik et al., ICLR 2023): pairs of 3x3 convolutions, no normalisation,
+each pair pooled by two, then dense layers of 256 and 256 units. With 28x28 grey images Conv4 has 1,933,258 parameters.
+`mlp` on 784 inputs is the 784-300-100-10 network of lottery tickets, 266,610 parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from subbit.errors import ModelError
+from subbit.models.selection import parameter_kinds
+from subbit.randomness import torch_generator
+
+GAINS = {"sqrt2": math.sqrt(2.0), "e": math.e}
+
+
+class SmallNetwork(nn.Module):
+    """Features of an input, and a linear head on them. `preprocess`, where given, turns images of bytes into floats."""
+
+    head: nn.Linear
+    preprocess: nn.Module | None = None
+
+    def hidden(self, inputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def features(self, inputs: Tensor) -> Tensor:
+        return self.hidden(inputs if self.preprocess is None else self.preprocess(inputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.features(inputs))
+        return logits
+
+
+class Mlp(SmallNetwork):
+    """Dense layers with ReLU between them: sizes = (inputs, hidden..., classes)."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        if len(sizes) < 2:
+            raise ModelError(f"sizes={tuple(sizes)}: needs at least the number of inputs and of classes")
+        self.layers = nn.ModuleList(nn.Linear(sizes[place], sizes[place + 1]) for place in range(len(sizes) - 2))
+        self.head = nn.Linear(sizes[-2], sizes[-1])
+
+    def hidden(self, inputs: Tensor) -> Tensor:
+        hidden = inputs.flatten(1)
+        for layer in self.layers:
+            hidden = functional.relu(layer(hidden))
+        return hidden
+
+
+class ConvPairs(SmallNetwork):
+    """Pairs of 3x3 convolutions of these widths, each pair max-pooled by two, then two dense layers."""
+
+    def __init__(self, widths: Sequence[int], input_shape: Sequence[int], classes: int, hidden: int = 256) -> None:
+        super().__init__()
+        channels, height, width = input_shape
+        shrink = 2 ** len(widths)
+        if min(height, width) < shrink:
+            raise ModelError(
+                f"images of {height}x{width}: {len(widths)} poolings by two need at least {shrink}x{shrink}"
+            )
+        steps = list(zip([channels, *widths[:-1]], widths, strict=True))
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(before if first else after, after, 3, padding=1)
+            for before, after in steps
+            for first in (True, False)
+        )
+        self.dense = nn.ModuleList(
+            [nn.Linear(widths[-1] * (height // shrink) * (width // shrink), hidden), nn.Linear(hidden, hidden)]
+        )
+        self.head = nn.Linear(hidden, classes)
+
+    def hidden(self, inputs: Tensor) -> Tensor:
+        hidden = inputs
+        for number, convolution in enumerate(self.convolutions):
+            hidden = functional.relu(convolution(hidden))
+            if number % 2 == 1:
+                hidden = functional.max_pool2d(hidden, 2)
+        hidden = hidden.flatten(1)
+        for layer in self.dense:
+            hidden = functional.relu(layer(hidden))
+        return hidden
+
+
+class Conv4(ConvPairs):
+    def __init__(self, input_shape: Sequence[int], classes: int) -> None:
+        super().__init__((64, 128), input_shape, classes)
+
+
+class Conv6(ConvPairs):
+    def __init__(self, input_shape: Sequence[int], classes: int) -> None:
+        super().__init__((64, 128, 256), input_shape, classes)
+
+
+class Conv10(ConvPairs):
+    def __init__(self, input_shape: Sequence[int], classes: int) -> None:
+        super().__init__((64, 128, 256, 512, 1024), input_shape, classes)
+
+
+class SmallConvNet(SmallNetwork):
+    """Blocks of convolution, batch normalisation, ReLU and pooling; features are averaged over the image."""
+
+    def __init__(self, input_shape: Sequence[int], classes: int, widths: Sequence[int] = (16, 32, 64)) -> None:
+        super().__init__()
+        before = [input_shape[0], *widths[:-1]]
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
+            for inputs, outputs in zip(before, widths, strict=True)
+        )
+        self.head = nn.Linear(widths[-1], classes)
+
+    def hidden(self, inputs: Tensor) -> Tensor:
+        hidden = inputs
+        for block in self.blocks:
+            hidden = functional.avg_pool2d(block(hidden), 2, ceil_mode=True)
+        return hidden.mean((2, 3))
+
+
+class CharLstm(SmallNetwork):
+    """Classifies (or continues) a text of character numbers [n, length] from the last state of an LSTM."""
+
+    def __init__(self, characters: int, classes: int, embedding: int = 8, hidden: int = 256, layers: int = 2) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(characters, embedding)
+        self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
+        self.head = nn.Linear(hidden, classes)
+
+    def hidden(self, inputs: Tensor) -> Tensor:
+        states, _ = self.lstm(self.embedding(inputs))
+        last: Tensor = states[:, -1]
+        return last
+
+
+@torch.no_grad()
+def signed_constant_(module: nn.Module, key: int, gain: Literal["sqrt2", "e"] = "sqrt2") -> nn.Module:
+    """Every weight becomes +-gain / sqrt(fan_in), and every bias the same with the fan-in of its layer. In place.
+
+    "sqrt2" is the signed Kaiming constant of the FedPM paper, "e" what its published code has. Norms are left alone.
+    """
+    if gain not in GAINS:
+        raise ModelError(f"gain={gain!r}: there are {', '.join(GAINS)}")
+    generator = torch_generator(key)
+    parameters = dict(module.named_parameters())
+    kinds = parameter_kinds(module)
+    fan_in: dict[str, int] = {}  # Of each layer: the weights of an LSTM precede its biases.
+    for name, parameter in parameters.items():
+        layer = name.rpartition(".")[0]
+        if kinds[name] == "weights":
+            fan_in[layer] = parameter[0].numel()
+        if kinds[name] != "norms" and layer in fan_in:
+            signs = torch.randint(0, 2, parameter.shape, generator=generator) * 2 - 1
+            parameter.copy_(signs * (GAINS[gain] / math.sqrt(fan_in[layer])))
+    return module
