@@ -87,6 +87,7 @@ class Campaign:
     receivers: list[Receiver]
     random: Random
     keep: bool = False
+    findings: Path = CORPUS
     outcomes: Counter[str] = field(default_factory=Counter)
     seen: set[tuple[str, str]] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
@@ -107,8 +108,8 @@ class Campaign:
             self.write(label, frame)
 
     def write(self, label: str, frame: bytes) -> Path:
-        CORPUS.mkdir(exist_ok=True)
-        path = CORPUS / f"{label}--{digest(frame)[:8]}.bin"
+        self.findings.mkdir(exist_ok=True)
+        path = self.findings / f"{label}--{digest(frame)[:8]}.bin"
         path.write_bytes(frame)
         return path
 

@@ -19,6 +19,8 @@ from subbit.wire import EVERYONE, Address, Direction
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "dense": [{"dtype": "float16"}, {"dtype": "bfloat16"}],
+    "bfuse": [{"arity": 3}, {"bits": 16, "container": "png"}, {"bits": 32, "container": "raw"}],
+    "eden": [{"bits": 2}, {"bits": 4}],
 }
 """Options with a byte layout of their own, beside the defaults. A codec that is not here runs with its defaults."""
 
