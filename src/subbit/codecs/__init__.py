@@ -2,6 +2,7 @@
 
 from subbit.codecs import bits as bits
 from subbit.codecs import dense as dense
+from subbit.codecs import filters as filters
 from subbit.codecs.base import Bits as Bits
 from subbit.codecs.base import Codec as Codec
 from subbit.codecs.base import Counts as Counts
