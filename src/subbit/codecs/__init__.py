@@ -2,6 +2,8 @@
 
 from subbit.codecs import bits as bits
 from subbit.codecs import dense as dense
+from subbit.codecs import drive as drive
+from subbit.codecs import eden as eden
 from subbit.codecs import filters as filters
 from subbit.codecs.base import Bits as Bits
 from subbit.codecs.base import Codec as Codec

@@ -1,0 +1,151 @@
+"""What EDEN and DRIVE share: rotate each block, quantise, and send one scale with which the estimate is unbiased.
+
+    y = R x,   c = Q(sqrt(n) y / |x|),   S = |x|^2 / <c, y>,   estimate = R' (S c)
+
+On the wire: the scales of all blocks as float32, a bit plane of all levels for each bit, and one more plane for the
+share of each block that takes the finer quantiser. The receiver knows every length beforehand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.codecs.base import Shared, Vector
+from subbit.codecs.jit import njit
+from subbit.codecs.planes import pack_planes, plane_bytes, unpack_planes
+from subbit.codecs.rotation import Signs, block_bounds, draw_signs, rotate_block, rotate_block_back
+from subbit.codecs.vectors import check_finite, check_length, values_from_bytes, values_to_bytes
+from subbit.errors import PayloadError
+
+LARGEST_VALUE = 2.0**100
+"""Larger ones are refused: the norm of a block, and what the receiver makes of it, must stay finite in float32."""
+
+Cuts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RotatedQuantiser:
+    """A share `fraction` of each block is quantised to the `fine` centroids at bits + 1, the rest to `coarse` at
+    bits."""
+
+    bits: int
+    fraction: float
+    coarse: Vector
+    fine: Vector
+
+    def encode(self, vector: Vector, key: int) -> bytes:
+        largest = float(np.max(np.abs(vector), initial=0))
+        if largest > LARGEST_VALUE:
+            raise PayloadError(f"a value of magnitude {largest} is too large to rotate, at most 2^100", cause="value")
+        cuts, is_fine = self._cuts(vector.size)
+        scales, levels = np.zeros(len(cuts), np.float32), np.zeros(vector.size, np.uint8)
+        with np.errstate(under="ignore"):
+            _quantise(vector.copy(), draw_signs(key, vector.size), cuts, self.coarse, self.fine, scales, levels)
+        extra = pack_planes(levels[is_fine], self.bits, 1) if self.fraction else b""
+        return values_to_bytes(scales, "float32") + pack_planes(levels, 0, self.bits) + extra
+
+    def decode(self, data: bytes, shared: Shared) -> Vector:
+        cuts, is_fine = self._cuts(shared.size)
+        fine_count = int(np.count_nonzero(is_fine))
+        planes_start = 4 * len(cuts)
+        extra_start = planes_start + plane_bytes(shared.size, self.bits)
+        length = extra_start + plane_bytes(fine_count, 1 if self.fraction else 0)
+        check_length(data, length, f"a rotated vector of {shared.size} values")
+        scales = values_from_bytes(data[:planes_start], len(cuts), "float32", "the list of scales")
+        if (scales < 0).any():
+            raise PayloadError(f"a scale is negative: {scales.min()}", cause="value")
+        levels = np.zeros(shared.size, np.uint8)
+        unpack_planes(data[planes_start:extra_start], 0, self.bits, levels)
+        if self.fraction:
+            upper = np.zeros(fine_count, np.uint8)
+            unpack_planes(data[extra_start:], self.bits, 1, upper)
+            levels[is_fine] |= upper
+        vector = np.zeros(shared.size, np.float32)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            _estimate(levels, draw_signs(shared.key, shared.size), cuts, self.coarse, self.fine, scales, vector)
+        check_finite(vector, "the decoded vector")  # A scale near the end of float32 overflows in the rotation.
+        return vector
+
+    def _cuts(self, size: int) -> tuple[Cuts, NDArray[np.bool_]]:
+        """Start, end of the finer part and end of each block; and the places of all finer parts."""
+        is_fine = np.zeros(size if self.fraction else 0, np.bool_)
+        cuts = np.zeros((len(block_bounds(size)), 3), np.int64)
+        for block, (start, end) in enumerate(block_bounds(size)):
+            middle = start + math.ceil(self.fraction * (end - start))
+            cuts[block] = start, middle, end
+            is_fine[start:middle] = True
+        return cuts, is_fine
+
+
+@njit
+def _quantise(
+    rotated: Vector,
+    signs: Signs,
+    cuts: Cuts,
+    coarse: Vector,
+    fine: Vector,
+    scales: Vector,
+    levels: NDArray[np.uint8],
+) -> None:
+    for block in range(cuts.shape[0]):
+        start, middle, end = cuts[block]
+        values = rotated[start:end]
+        rotate_block(values, signs, start)
+        energy = _dot(values, values)
+        if energy == 0.0:
+            continue
+        unit = np.float32(np.sqrt(values.size / energy))
+        product = _nearest(rotated[start:middle], unit, fine, levels[start:middle])
+        product += _nearest(rotated[middle:end], unit, coarse, levels[middle:end])
+        if product > 0.0:
+            scales[block] = energy / product
+
+
+@njit
+def _nearest(values: Vector, unit: np.float32, centroids: Vector, levels: NDArray[np.uint8]) -> float:
+    """Level of the centroid nearest to each value * unit, into `levels`, which is zero; returns <centroids, values>."""
+    for upper in range(1, centroids.size):
+        # One vectorised pass for each boundary beats a bisection for each value, whose branches nobody can predict.
+        boundary = (centroids[upper - 1] + centroids[upper]) * np.float32(0.5) / unit
+        for place in range(values.size):
+            levels[place] += np.uint8(values[place] >= boundary)
+    nearest = np.empty(values.size, np.float32)
+    for place in range(values.size):
+        nearest[place] = centroids[levels[place]]
+    return _dot(nearest, values)
+
+
+@njit
+def _dot(first: Vector, second: Vector) -> float:
+    """In float64, in four sums: a single one would wait for its last addition at every value."""
+    sums = np.zeros(4)
+    whole = first.size - first.size % 4
+    for start in range(0, whole, 4):
+        for lane in range(4):
+            sums[lane] += np.float64(first[start + lane]) * np.float64(second[start + lane])
+    for place in range(whole, first.size):
+        sums[0] += np.float64(first[place]) * np.float64(second[place])
+    return float((sums[0] + sums[1]) + (sums[2] + sums[3]))
+
+
+@njit
+def _estimate(
+    levels: NDArray[np.uint8],
+    signs: Signs,
+    cuts: Cuts,
+    coarse: Vector,
+    fine: Vector,
+    scales: Vector,
+    vector: Vector,
+) -> None:
+    for block in range(cuts.shape[0]):
+        start, middle, end = cuts[block]
+        for place in range(start, middle):
+            vector[place] = scales[block] * fine[levels[place]]
+        for place in range(middle, end):
+            vector[place] = scales[block] * coarse[levels[place]]
+        rotate_block_back(vector[start:end], signs, start)

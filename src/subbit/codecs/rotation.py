@@ -1,0 +1,168 @@
+"""Random rotation of a vector of any length, in blocks, without padding.
+
+After a random rotation the coordinates of any vector look like draws from one normal distribution, so that one
+quantiser fits all vectors. The rotation here is the randomised Walsh-Hadamard transform H D, with D a diagonal of
+random signs and H the orthonormal Hadamard matrix, applied to blocks that stay in the first-level cache:
+
+- A vector is cut into blocks of BLOCK values; what is left over joins the last block, which holds up to 2 BLOCK - 1
+  values. Padding to the next power of two instead would cost up to twice the time and twice the bits.
+- A block of length m + r, where m is a power of two and r < m, is rotated by three orthonormal steps: H D on the first
+  m values, H D on the last m, and butterflies (a + b, a - b) / sqrt(2) between the first r and the last r. Whatever r
+  is, the energy of the block is spread almost evenly over it. With r = 0 the first step alone does it.
+- All of that is done twice with fresh signs. One round is not enough for sparse vectors: it turns (2, 1, 0, ..., 0)
+  into values +-3 and +-1 whose signs forget the smaller entry, a bias that no length cures. After two, no bias can be
+  measured from 64 values up; below, the few sign patterns there are leave some.
+
+The signs are bits of the shared 32-bit hash; additions and their order are fixed, so both sides compute the same
+floats.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.codecs.base import Vector
+from subbit.codecs.jit import njit
+from subbit.codecs.sampler import uniforms
+
+BLOCK = 8192
+ROUNDS = 2
+STREAMS = 2 * ROUNDS  # One stream of signs for each Hadamard step.
+HALF_ROOT = np.float32(np.sqrt(0.5))
+SIGN_PURPOSE = 0x526F746174696F6E
+
+Signs = NDArray[np.uint32]
+
+
+def block_count(size: int) -> int:
+    """Number of blocks of a vector: at least one unless it is empty."""
+    return max(1, size // BLOCK) if size else 0
+
+
+def block_bounds(size: int) -> list[tuple[int, int]]:
+    """Start and end of each block."""
+    count = block_count(size)
+    return [(block * BLOCK, size if block == count - 1 else (block + 1) * BLOCK) for block in range(count)]
+
+
+def draw_signs(key: int, size: int) -> Signs:
+    """One row of random bits for each Hadamard step, 32 signs in a word."""
+    words = (size + 31) // 32
+    return uniforms(key ^ SIGN_PURPOSE, 0, STREAMS * words).reshape(STREAMS, words)
+
+
+def rotate(vector: Vector, key: int) -> Vector:
+    """The rotated vector: same length, same norm."""
+    rotated, signs = vector.copy(), draw_signs(key, vector.size)
+    for start, end in block_bounds(vector.size):
+        rotate_block(rotated[start:end], signs, start)
+    return rotated
+
+
+def rotate_back(rotated: Vector, key: int) -> Vector:
+    """Inverse of `rotate`, up to rounding."""
+    vector, signs = rotated.copy(), draw_signs(key, rotated.size)
+    for start, end in block_bounds(rotated.size):
+        rotate_block_back(vector[start:end], signs, start)
+    return vector
+
+
+@njit
+def rotate_block(values: Vector, signs: Signs, start: int) -> None:
+    """In place; `start` is where the block lies in its vector, and so which signs it takes."""
+    span = _largest_power_of_two(values.size)
+    rest = values.size - span
+    for stream in range(0, STREAMS, 2):
+        _flip(values[:span], signs[stream], start)
+        _hadamard(values[:span])
+        if rest > 0:
+            _flip(values[rest:], signs[stream + 1], start)
+            _hadamard(values[rest:])
+            _butterflies(values[:rest], values[span:])
+
+
+@njit
+def rotate_block_back(values: Vector, signs: Signs, start: int) -> None:
+    """Every step is its own transpose, except that signs come after H here: the same steps backwards."""
+    span = _largest_power_of_two(values.size)
+    rest = values.size - span
+    for stream in range(STREAMS - 2, -1, -2):
+        if rest > 0:
+            _butterflies(values[:rest], values[span:])
+            _hadamard(values[rest:])
+            _flip(values[rest:], signs[stream + 1], start)
+        _hadamard(values[:span])
+        _flip(values[:span], signs[stream], start)
+
+
+@njit
+def _largest_power_of_two(size: int) -> int:
+    power = 1
+    while 2 * power <= size:
+        power *= 2
+    return power
+
+
+@njit
+def _flip(values: Vector, words: Signs, start: int) -> None:
+    """Multiply by +-1 / sqrt(length): the signs, and what makes the Hadamard sums beside them orthonormal."""
+    scale = np.float32(1.0 / np.sqrt(np.float64(values.size)))
+    lanes = min(32, values.size)
+    for group in range(0, values.size, lanes):
+        word = words[(start + group) // 32]
+        part = values[group : group + lanes]
+        for lane in range(lanes):
+            # Arithmetic, not a branch: half of the branches on a random bit would be mispredicted.
+            sign = np.float32(1) - np.float32(2) * np.float32((word >> np.uint32(lane)) & np.uint32(1))
+            part[lane] *= sign * scale
+
+
+@njit
+def _butterflies(first: Vector, second: Vector) -> None:
+    for place in range(first.size):
+        left, right = first[place] * HALF_ROOT, second[place] * HALF_ROOT
+        first[place] = left + right
+        second[place] = left - right
+
+
+@njit
+def _hadamard(values: Vector) -> None:
+    """In place, a power of two of values, not normalised.
+
+    Three levels at a time while neighbours are one vector register, then two levels at a time. The slices tell LLVM
+    that the four streams are contiguous, which is what makes it vectorise them.
+    """
+    size = values.size
+    step = 1
+    if size >= 8:
+        for start in range(0, size, 8):
+            _hadamard_of_eight(values[start : start + 8])
+        step = 8
+    while 4 * step <= size:
+        for start in range(0, size, 4 * step):
+            first, second = values[start : start + step], values[start + step : start + 2 * step]
+            third, fourth = values[start + 2 * step : start + 3 * step], values[start + 3 * step : start + 4 * step]
+            for place in range(step):
+                plus, minus = first[place] + second[place], first[place] - second[place]
+                other_plus, other_minus = third[place] + fourth[place], third[place] - fourth[place]
+                first[place], second[place] = plus + other_plus, minus + other_minus
+                third[place], fourth[place] = plus - other_plus, minus - other_minus
+        step *= 4
+    while 2 * step <= size:
+        for start in range(0, size, 2 * step):
+            first, second = values[start : start + step], values[start + step : start + 2 * step]
+            for place in range(step):
+                plus, minus = first[place] + second[place], first[place] - second[place]
+                first[place], second[place] = plus, minus
+        step *= 2
+
+
+@njit
+def _hadamard_of_eight(values: Vector) -> None:
+    a0, a1, a2, a3 = values[0] + values[1], values[0] - values[1], values[2] + values[3], values[2] - values[3]
+    a4, a5, a6, a7 = values[4] + values[5], values[4] - values[5], values[6] + values[7], values[6] - values[7]
+    b0, b1, b2, b3 = a0 + a2, a1 + a3, a0 - a2, a1 - a3
+    b4, b5, b6, b7 = a4 + a6, a5 + a7, a4 - a6, a5 - a7
+    values[0], values[1], values[2], values[3] = b0 + b4, b1 + b5, b2 + b6, b3 + b7
+    values[4], values[5], values[6], values[7] = b0 - b4, b1 - b5, b2 - b6, b3 - b7
