@@ -5,6 +5,7 @@ from subbit.codecs import dense as dense
 from subbit.codecs import drive as drive
 from subbit.codecs import eden as eden
 from subbit.codecs import filters as filters
+from subbit.codecs import rice as rice
 from subbit.codecs.base import Bits as Bits
 from subbit.codecs.base import Codec as Codec
 from subbit.codecs.base import Counts as Counts

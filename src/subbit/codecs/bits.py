@@ -20,6 +20,7 @@ Positions = NDArray[np.uint32]
 Words = NDArray[np.uint64]
 
 ONE, ZERO = np.uint64(1), np.uint64(0)
+UNCONDITIONAL = 3
 # Multiplying an isolated bit (a power of two) by a de Bruijn sequence brings a different 6-bit pattern to the top for
 # each place.
 DE_BRUIJN = 0x03F79D71B4CB0A89
@@ -82,10 +83,11 @@ def words_of_bits(bits: Bits) -> Words:
 def positions_of_bits(bits: Bits, size: int) -> Positions:
     """Where the ones are, ascending."""
     words = words_of_bits(check_bits(bits, size))
-    positions = np.empty(int(np.bitwise_count(words).sum(dtype=np.int64)), dtype=np.uint32)
+    ones = int(np.bitwise_count(words).sum(dtype=np.int64))
+    positions = np.empty(ones + UNCONDITIONAL, dtype=np.uint32)
     with np.errstate(over="ignore"):
         _list_positions(words, positions)
-    return positions
+    return positions[:ones]
 
 
 def bits_of_positions(positions: NDArray[np.integer], size: int) -> Bits:
@@ -123,12 +125,23 @@ class Packed(Codec[Bits]):
 
 @njit
 def _list_positions(words: Words, positions: Positions) -> None:
-    found = 0
+    """Writes up to `UNCONDITIONAL` entries too many behind the last one."""
+    found = np.int64(0)
     for word in range(words.size):
         rest = words[word]
+        if rest == ZERO:
+            continue
+        base = np.uint32(word * 64)
+        # Most words of sparse bits have one, two or three ones. Writing three before looking how many there are costs
+        # less than one wrong guess of the processor; entries too many are overwritten by the next word.
+        for _ in range(UNCONDITIONAL):
+            lowest = rest & (~rest + ONE)
+            positions[found] = base + DE_BRUIJN_PLACES[(lowest * DE_BRUIJN_WORD) >> DE_BRUIJN_SHIFT]
+            found += np.int64(rest != ZERO)
+            rest ^= lowest
         while rest != ZERO:
             lowest = rest & (~rest + ONE)
-            positions[found] = np.uint32(word * 64) + DE_BRUIJN_PLACES[(lowest * DE_BRUIJN_WORD) >> DE_BRUIJN_SHIFT]
+            positions[found] = base + DE_BRUIJN_PLACES[(lowest * DE_BRUIJN_WORD) >> DE_BRUIJN_SHIFT]
             found += 1
             rest ^= lowest
 
