@@ -65,15 +65,13 @@ def partition(
                 clients, "label", classes_per_client, "first-deterministic", shuffle=False, seed=key
             )
         try:
-            parts = _parts(partitioner, table, range(clients))
+            # Balancing divides by the shares of the clients that may still get something: 0 / 0 when they drew none.
+            with np.errstate(invalid="raise", divide="raise"):
+                return _parts(partitioner, table, range(clients))
+        except FloatingPointError as error:
+            raise DataError(f"partition {how!r}: alpha {alpha} is too small for balance; need it larger") from error
         except ValueError as error:
             raise DataError(f"partition {how!r} of {len(examples)} examples over {clients} clients: {error}") from error
-    if how != "classes" and sum(map(len, parts)) != len(examples):
-        # Balancing divides by the shares of the clients that may still get something: 0 / 0 when they drew none.
-        raise DataError(
-            f"partition {how!r} with alpha {alpha} lost examples while balancing; need balance off or a larger alpha"
-        )
-    return parts
 
 
 def _parts(
