@@ -26,7 +26,10 @@ class SmallNetwork(nn.Module):
     """Features of an input, and a linear head on them. `preprocess`, where given, turns images of bytes into floats."""
 
     head: nn.Linear
-    preprocess: nn.Module | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.preprocess: nn.Module | None = None
 
     def hidden(self, inputs: Tensor) -> Tensor:
         raise NotImplementedError

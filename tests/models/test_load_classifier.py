@@ -1,0 +1,237 @@
+import json
+
+import pytest
+import torch
+from example_networks import CLASSES, TINY
+from torch import nn
+
+from subbit.errors import ModelError
+from subbit.models.classifier import Classifier
+from subbit.models.flat import FlatModel, model_sha256
+from subbit.models.heads import kaiming_
+from subbit.models.load import BUNDLED, CLIP_MEAN, CLIP_STD, load_classifier
+from subbit.models.selection import find_blocks, select_parameters
+from subbit.randomness import torch_generator, torch_randomness
+
+IMAGES = torch.randint(0, 256, (2, 1, 28, 28), dtype=torch.uint8, generator=torch_generator(0))
+BLOCK_WEIGHTS = {"vit": 4 * 16**2 + 2 * 16 * 32, "clip": 4 * 16**2 + 2 * 16 * 32, "dinov2": 4 * 16**2 + 2 * 16 * 64}
+LISTS = {"vit": "backbone.layers", "clip": "backbone.encoder.layers", "dinov2": "backbone.encoder.layer"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Tiny models of each family in the format of transformers, and the modules they were written from."""
+    from transformers import (
+        CLIPConfig,
+        CLIPModel,
+        CLIPVisionConfig,
+        CLIPVisionModel,
+        Dinov2Config,
+        Dinov2Model,
+        ViTConfig,
+        ViTModel,
+    )
+
+    tower = TINY | {"intermediate_size": 32}
+    text = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50000}
+    with torch_randomness(3):
+        models = {
+            "vit": ViTModel(ViTConfig(**tower)),
+            "clip": CLIPVisionModel(CLIPVisionConfig(**tower)),
+            "dinov2": Dinov2Model(Dinov2Config(**TINY)),
+            "both-towers": CLIPModel(CLIPConfig(text_config=text, vision_config=tower)),
+        }
+    written = {}
+    for name, model in models.items():
+        path = tmp_path_factory.mktemp(name)
+        model.save_pretrained(path)
+        written[name] = (str(path), model.eval())
+    return written
+
+
+def write_preprocessor(folder, text):
+    (folder / "preprocessor_config.json").write_text(text)
+
+
+def tiny_vit(folder, **options):
+    from transformers import ViTConfig, ViTModel
+
+    ViTModel(ViTConfig(**TINY, intermediate_size=32, **options), add_pooling_layer=False).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("family", ["vit", "clip", "dinov2"])
+def test_folders_of_transformers(folders, family):
+    path, written = folders[family]
+    state = torch.get_rng_state()
+    classifier = load_classifier(path, CLASSES, key=4)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert find_blocks(classifier) == (LISTS[family], 3)
+    assert len(select_parameters(classifier, "last 2 blocks: weights")) == 2 * 6
+    flat = FlatModel(classifier, "last 2 blocks: weights")
+    assert flat.template.size == 2 * BLOCK_WEIGHTS[family]
+    flat.evaluation_mode()
+    output = written(pixel_values=classifier.preprocess(IMAGES))
+    expected = output.pooler_output if family == "clip" else output.last_hidden_state[:, 0]
+    torch.testing.assert_close(classifier.features(IMAGES), expected)
+    assert classifier(IMAGES).shape == (2, CLASSES)
+    assert torch.equal(classifier.head.weight, kaiming_(nn.Linear(16, CLASSES), 4).weight)
+    unread = [name for name, _ in classifier.named_parameters() if "pooler" in name]
+    assert not unread  # Nothing that the features do not depend on is there to be trained.
+
+
+def test_vision_tower_of_a_whole_clip(folders):
+    path, written = folders["both-towers"]
+    classifier = load_classifier(path, CLASSES, key=0).eval()
+    expected = written.vision_model(pixel_values=classifier.preprocess(IMAGES)).pooler_output
+    torch.testing.assert_close(classifier.features(IMAGES), expected)
+    assert not select_parameters(classifier, "backbone")[0].startswith("backbone.text")
+    pixel = torch.tensor(CLIP_MEAN), torch.tensor(CLIP_STD)
+    black = classifier.preprocess(torch.zeros(1, 3, 16, 16, dtype=torch.uint8))
+    torch.testing.assert_close(black[0, :, 0, 0], -pixel[0] / pixel[1])
+
+
+def test_random_weights_from_a_key(folders):
+    path, _ = folders["vit"]
+    state = torch.get_rng_state()
+    copies = [load_classifier(path, CLASSES, key=key, pretrained=False) for key in (1, 1, 2)]
+    assert torch.equal(torch.get_rng_state(), state)
+    digests = [model_sha256(copy) for copy in copies]
+    assert digests[0] == digests[1] != digests[2]
+    pretrained = load_classifier(path, CLASSES, key=1)
+    assert select_parameters(pretrained, "all") == select_parameters(copies[0], "all")
+    assert torch.equal(pretrained.head.weight, copies[0].head.weight)
+    name = "backbone.layers.0.mlp.fc1.weight"
+    assert not torch.equal(pretrained.get_parameter(name), copies[0].get_parameter(name))
+
+
+def test_pooling(folders):
+    path, written = folders["vit"]
+    for pooling in ("cls", "mean", "pooled"):
+        classifier = load_classifier(path, CLASSES, key=0, pooling=pooling).eval()
+        output = written(pixel_values=classifier.preprocess(IMAGES))
+        expected = {
+            "cls": output.last_hidden_state[:, 0],
+            "mean": output.last_hidden_state[:, 1:].mean(1),
+            "pooled": output.pooler_output,
+        }[pooling]
+        torch.testing.assert_close(classifier.features(IMAGES), expected)
+    with pytest.raises(ModelError, match="cls, mean, pooled"):
+        load_classifier(path, CLASSES, key=0, pooling="max")
+
+
+def test_pooling_of_the_config(tmp_path):
+    tiny_vit(tmp_path, pooling="mean")
+    assert load_classifier(str(tmp_path), CLASSES, key=0).pooling == "mean"
+    with pytest.raises(ModelError, match=r"lacks 2 weights of its backbone, e\.g\. pooler"):
+        load_classifier(str(tmp_path), CLASSES, key=0, pooling="pooled")
+
+
+def test_preprocessor_config_is_honoured(tmp_path):
+    """A pixel of 51 is 0.2: (0.2 - 0.1) / 0.5 = 0.2, (0.2 - 0.2) / 0.25 = 0, (0.2 - 0.6) / 0.2 = -2."""
+    tiny_vit(tmp_path)
+    image = torch.full((1, 1, 16, 16), 51, dtype=torch.uint8)
+    plain = load_classifier(str(tmp_path), CLASSES, key=0).preprocess(image)
+    torch.testing.assert_close(plain, torch.full((1, 3, 16, 16), -0.6))
+    write_preprocessor(tmp_path, json.dumps({"image_mean": [0.1, 0.2, 0.6], "image_std": [0.5, 0.25, 0.2]}))
+    prepared = load_classifier(str(tmp_path), CLASSES, key=0).preprocess(image)
+    torch.testing.assert_close(prepared[0, :, 3, 3], torch.tensor([0.2, 0.0, -2.0]))
+    write_preprocessor(tmp_path, json.dumps({"do_normalize": False, "image_mean": [0.1, 0.2, 0.6]}))
+    prepared = load_classifier(str(tmp_path), CLASSES, key=0).preprocess(image)
+    torch.testing.assert_close(prepared, torch.full((1, 3, 16, 16), 0.2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"image_mean": "0.5"}',
+        '{"image_mean": [0.1], "image_std": [0.5, 0.5, 0.5]}',
+        '{"image_mean": [0.1, 0.1, 0.1], "image_std": [0, 1, 1]}',
+    ],
+)
+def test_damaged_preprocessor_config(tmp_path, text):
+    tiny_vit(tmp_path)
+    write_preprocessor(tmp_path, text)
+    with pytest.raises(ModelError):
+        load_classifier(str(tmp_path), CLASSES, key=0)
+
+
+def test_damaged_checkpoints(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    def message():
+        with pytest.raises(ModelError) as caught:
+            load_classifier(str(tmp_path), CLASSES, key=0)
+        return str(caught.value)
+
+    assert "config.json" in message()  # An empty folder.
+    tiny_vit(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    tensors = load_file(weights)
+    name = next(name for name, tensor in tensors.items() if tensor.shape == (32, 16))
+    save_file({key: value for key, value in tensors.items() if key != name}, weights, metadata={"format": "pt"})
+    assert "lacks 1 weights" in message()
+    save_file(tensors | {name: torch.zeros(3, 3)}, weights, metadata={"format": "pt"})
+    assert "cannot load" in message() or "lacks" in message()
+    weights.write_bytes(b"\x08\0\0\0\0\0\0\0garbage!")
+    assert "cannot load" in message()
+    weights.unlink()
+    torch.save(tensors, tmp_path / "pytorch_model.bin")  # Pickle is never read.
+    assert "model.safetensors" in message()
+    (tmp_path / "config.json").write_text('{"model_type": "unheard-of"}')
+    assert "unheard-of" in message()
+
+
+def test_models_of_text_are_refused(tmp_path):
+    from transformers import BertConfig
+
+    BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="'bert' model: needs one that takes images"):
+        load_classifier(str(tmp_path), CLASSES, key=0)
+
+
+def test_convolutional_backbone_of_transformers(tmp_path):
+    from transformers import ResNetConfig, ResNetModel
+
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], layer_type="basic")
+    ResNetModel(config).save_pretrained(tmp_path)
+    for pooling in ("mean", "pooled"):
+        classifier = load_classifier(str(tmp_path), CLASSES, key=0, pooling=pooling).eval()
+        assert classifier.features(IMAGES).shape == (2, 12)
+    with pytest.raises(ModelError, match="no class token"):
+        load_classifier(str(tmp_path), CLASSES, key=0, pooling="cls")(IMAGES)
+
+
+def test_unknown_names(monkeypatch):
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match="did you mean 'conv4'"):
+        load_classifier("convv4", CLASSES, key=0)
+    with pytest.raises(ModelError, match=r"cannot load model 'nobody/nothing'.*HF_HUB_OFFLINE.*folder"):
+        load_classifier("nobody/nothing", CLASSES, key=0)
+    with pytest.raises(ModelError, match="at least 1"):
+        load_classifier("mlp", 0, key=0, input_shape=(3,))
+
+
+def test_loading_prints_nothing(folders, capfd):
+    load_classifier(folders["both-towers"][0], CLASSES, key=0)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_classifier_of_any_module():
+    classifier = Classifier(nn.Flatten(), nn.Linear(4, 2))
+    assert classifier(torch.ones(3, 2, 2)).shape == (3, 2)
+    assert torch.equal(classifier.features(torch.ones(3, 2, 2)), torch.ones(3, 4))
+
+
+@pytest.mark.skipif(not (BUNDLED["subbit/vit-micro"] / "model.safetensors").exists(), reason="not trained yet")
+def test_bundled_transformer():
+    classifier = load_classifier("subbit/vit-micro", CLASSES, key=0).eval()
+    assert find_blocks(classifier) == ("backbone.layers", 8)
+    assert classifier.pooling == "mean"
+    assert sum(parameter.numel() for parameter in classifier.backbone.parameters()) == 905_952
+    black, white = classifier.preprocess(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
+    assert (black.unique().tolist(), white.unique().tolist()) == ([-1.0], [1.0])
+    assert classifier.features(IMAGES).shape == (2, 96)
