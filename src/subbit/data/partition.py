@@ -2,7 +2,8 @@
 
     iid        equal shares of a random order
     dirichlet  per class, shares ~ Dirichlet(alpha) (Yurochkin et al. 2019, arXiv:1905.12022)
-    classes    a fixed number of classes per client (Li et al. 2021, arXiv:2102.02079)
+    classes    a fixed number of classes per client (Li et al. 2021, arXiv:2102.02079); with fewer clients than
+               classes some classes may stay unused
     natural    one client per owner (writer, speaker, device)
 
 The rows are first put in a random order, from the seed: the order of a file, by writer say, decides nothing.
