@@ -107,7 +107,9 @@ def train(rank: int, arguments: argparse.Namespace, meeting_point: str) -> None:
     )
     stages = [tuple(int(number) for number in stage.split("x")) for stage in arguments.schedule.split(",")]
     shown = [patches for epochs, patches in stages for _ in range(epochs)]
-    torch.manual_seed(arguments.seed)  # A script of its own process: transformers initialises from the global generator.
+    torch.manual_seed(
+        arguments.seed
+    )  # A script of its own process: transformers initialises from the global generator.
     generator = torch.Generator().manual_seed(arguments.seed)  # The same in every process.
     own_generator = torch.Generator().manual_seed(arguments.seed + 1 + rank)
     train_images, train_labels, test_images, test_labels = load_cifar10(arguments.cifar)
@@ -141,7 +143,9 @@ def train(rank: int, arguments: argparse.Namespace, meeting_point: str) -> None:
             chosen = order[step * arguments.batch_size : (step + 1) * arguments.batch_size][rank :: arguments.processes]
             batch = normalise(augment(train_images[chosen], own_generator))
             patches = torch.randperm(64, generator=generator)[:patches_shown] if patches_shown < 64 else None
-            loss = functional.cross_entropy(head(features(model, batch, patches)), train_labels[chosen], label_smoothing=0.1)
+            loss = functional.cross_entropy(
+                head(features(model, batch, patches)), train_labels[chosen], label_smoothing=0.1
+            )
             optimiser.zero_grad()
             loss.backward()
             gradient = torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])
@@ -161,7 +165,10 @@ def train(rank: int, arguments: argparse.Namespace, meeting_point: str) -> None:
         accuracy = test_accuracy(model, head, test_images, test_labels)
         minutes = (time.monotonic() - started) / 60
         curve.append(round(accuracy, 4))
-        print(f"epoch {epoch + 1:3d}  loss {total_loss / steps:.4f}  test accuracy {accuracy:.4f}  {minutes:.1f} min", flush=True)
+        print(
+            f"epoch {epoch + 1:3d}  loss {total_loss / steps:.4f}  test accuracy {accuracy:.4f}  {minutes:.1f} min",
+            flush=True,
+        )
         model.save_pretrained(arguments.output)
 
     if rank == 0:

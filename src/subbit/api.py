@@ -33,9 +33,10 @@ def fine_tune(
 ) -> Result:
     """Fine-tune a module over clients that never share their data; every message is a real frame.
 
-    `clients` holds one data set per client and `test` one for evaluation: a torch `Dataset` of (input, label) pairs, a pair of tensors
-    (inputs, labels) or `subbit.data.Examples`. `settings` are the keys of `subbit run` and of the method, e.g. `rounds=5,
-    select="all: weights", learning_rate=0.1`. The module itself is not changed: `result.module` is the trained copy.
+    `clients` holds one data set per client and `test` one for evaluation: a torch `Dataset` of (input, label) pairs,
+    a pair of tensors (inputs, labels) or `subbit.data.Examples`. `settings` are the keys of `subbit run` and of the
+    method, e.g. `rounds=5, select="all: weights", learning_rate=0.1`. The module itself is not changed:
+    `result.module` is the trained copy.
 
     With `workers` above 1 the module and the data must be picklable, and a script needs `if __name__ == "__main__":`.
     """

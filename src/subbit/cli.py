@@ -150,8 +150,8 @@ def compare(
     """
     from subbit.config import read_toml
     from subbit.files import replace_file
-    from subbit.report.compare import comparison_table, parse_contender
     from subbit.report.compare import compare as run_comparison
+    from subbit.report.compare import comparison_table, parse_contender
 
     words = [word for word in methods if "=" in word.partition(":")[0]]
     contenders = [parse_contender(word) for word in methods if word not in words]

@@ -39,7 +39,9 @@ def torch_generator(key: int) -> torch.Generator:
 
 @contextmanager
 def torch_randomness(key: int) -> Iterator[None]:
-    """Dropout and other random layers draw from torch's global generator and take no argument: seed it here, restore it after."""
+    """Dropout and other random layers draw from torch's global generator and take no argument: seed it here, restore
+    it after.
+    """
     with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(key & (MASK_64 >> 1))
+        torch.default_generator.manual_seed(key & (MASK_64 >> 1))
         yield

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 
 class WeightedMean:
-    """Sums in float64. Floating-point addition depends on its order, so the round feeds it in the order of the clients."""
+    """Sums in float64. Floating-point addition depends on its order, so the round feeds it in the order of the
+    clients.
+    """
 
     order_free = False
 

@@ -1,18 +1,19 @@
 """The seam between methods and bytes.
 
-A *payload* is what a method wants to send; a *codec* turns it into bytes and back; `wire.frame` wraps those bytes. Three kinds
-of payload exist:
+A *payload* is what a method wants to send; a *codec* turns it into bytes and back; `wire.frame` wraps those bytes.
+Three kinds of payload exist:
 
-    BITS    packed bits, uint8 array of ceil(size / 8) bytes, bit i is bit (i % 8) of byte i // 8 (little), padding bits 0
+    BITS    packed bits, uint8 array of ceil(size / 8) bytes, bit i is bit (i % 8) of byte i // 8, padding bits 0
     COUNTS  `Counts`: how many of `total` masks had a one at each place
     VECTOR  float32 array of `size` values
 
 `Shared` is what sender and receiver both know before a frame arrives. A codec may use all of it, on both sides, and
-must trust nothing else: `decode` checks every byte, allocates in proportion to `shared.size` and never to a number that it read, and
-raises `PayloadError` for whatever it would not itself have produced in form. Codecs know numpy and numba, nothing of models or networks.
+must trust nothing else: `decode` checks every byte, allocates in proportion to `shared.size` and never to a number
+that it read, and raises `PayloadError` for whatever it would not itself have produced in form. Codecs know numpy and
+numba, nothing of models or networks.
 
-A codec is a frozen dataclass whose fields are its options, decorated with `@register_codec`. That line buys the conformance
-suite (`tests/codecs/test_conformance.py`).
+A codec is a frozen dataclass whose fields are its options, decorated with `@register_codec`. That line buys the
+conformance suite (`tests/codecs/test_conformance.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Resolve a run: defaults, then the method's preset, then the file, then `key=value` words; the last one wins.
 
-In a TOML file, keys at the top level belong to the run or to its method; a table named after a method holds keys for that
-method alone, so that one file can serve a comparison of several methods.
+In a TOML file, keys at the top level belong to the run or to its method; a table named after a method holds keys for
+that method alone, so that one file can serve a comparison of several methods.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: Iterable[str] = ()) -> Settings:
     """The settings of one run.
 
-    `others` are methods that share the file and the words (in a comparison): a key that belongs to one of them alone is skipped here.
+    `others` are methods that share the file and the words (in a comparison): a key that belongs to one of them alone
+    is skipped here.
     """
     values = {key: value for key, value in file_values.items() if not isinstance(value, dict)}
     tables = {key: value for key, value in file_values.items() if isinstance(value, dict)}

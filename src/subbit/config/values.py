@@ -1,7 +1,8 @@
 """From text and TOML to typed values, with errors that name the key and the nearest right one.
 
-A configuration is a flat set of keys. Values come from TOML (already typed) or from `key=value` words (text); both are checked
-against the type that the dataclass field declares. Nothing is repaired: a value that does not fit is an error.
+A configuration is a flat set of keys. Values come from TOML (already typed) or from `key=value` words (text); both
+are checked against the type that the dataclass field declares. Nothing is repaired: a value that does not fit is an
+error.
 """
 
 from __future__ import annotations

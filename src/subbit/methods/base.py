@@ -7,9 +7,10 @@
     accumulate(...)  <-- parts, frames --     Update.payloads
     state = step(...)
 
-A *part* is one named payload with its codec. A *view* is what the broadcast means, e.g. the integer thresholds of a mask: the
-server opens its own broadcast too, so that both sides work with exactly what was sent. The state is a flat dict of arrays and
-numbers, and that is the checkpoint. Whatever is drawn is drawn from keys of (seed, purpose, round, client).
+A *part* is one named payload with its codec. A *view* is what the broadcast means, e.g. the integer thresholds of a
+mask: the server opens its own broadcast too, so that both sides work with exactly what was sent. The state is a flat
+dict of arrays and numbers, and that is the checkpoint. Whatever is drawn is drawn from keys of (seed, purpose,
+round, client).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from subbit.codecs import Codec, Shared
 from subbit.data.examples import Examples
 from subbit.models.flat import FlatModel
 
-Parameters = TypeVar("Parameters")
+ParametersType = TypeVar("ParametersType")
 State = dict[str, NDArray[Any] | int | float]
 Payloads = dict[str, Any]
 
@@ -73,7 +74,7 @@ class Update:
     observations: dict[str, float] = field(default_factory=dict)
 
 
-class Method(ABC, Generic[Parameters]):
+class Method(ABC, Generic[ParametersType]):
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str]
@@ -89,7 +90,7 @@ class Method(ABC, Generic[Parameters]):
     trains_added_values: ClassVar[bool]
     """True where the selected weights themselves change; False for masks on frozen weights."""
 
-    def __init__(self, parameters: Parameters, task: Task) -> None:
+    def __init__(self, parameters: ParametersType, task: Task) -> None:
         self.parameters = parameters
         self.task = task
         self.size = task.flat.template.size

@@ -1,6 +1,7 @@
 """DeltaMask: only the flips against a mask that both sides can draw go up.
 
-Tsouvalas, Asano, Saeed: "Federated Fine-Tuning of Vision Foundation Models via Probabilistic Masking", 2023 (paper 000).
+Tsouvalas, Asano, Saeed: "Federated Fine-Tuning of Vision Foundation Models via Probabilistic Masking", 2023.
+(Paper 000.)
 
     down   theta, as in FedPM; everybody draws m_g = [u < theta] from a shared key
     client trains scores as in FedPM, then m_k = [u' < sigmoid(s)];  D = {i: m_k != m_g}
@@ -8,17 +9,17 @@ Tsouvalas, Asano, Saeed: "Federated Fine-Tuning of Vision Foundation Models via 
     up     D, exactly coded by default, in a 4-wise binary fuse filter in the paper
     server m_k = m_g xor D; the rest as in FedPM
 
-The paper does not say whether u' = u. With the same uniforms ("shared" coupling) a flip happens with probability |theta_k - theta_g|;
-with independent ones about half of the undecided places flip, which costs more than the mask itself. Its bit rates need shared ones, so that is
-the default. The paper also uses one u for all clients, which makes their errors add up instead of averaging out: the default here is
-one key per client (`seed_scope`).
+The paper does not say whether u' = u. With the same uniforms ("shared" coupling) a flip happens with probability
+|theta_k - theta_g|; with independent ones about half of the undecided places flip, which costs more than the mask
+itself. Its bit rates need shared ones, so that is the default. The paper also uses one u for all clients, which
+makes their errors add up instead of averaging out: the default here is one key per client (`seed_scope`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from torch.nn import functional
 from subbit.aggregate import MaskCounts
 from subbit.codecs import Codec, Shared, make_codec
 from subbit.codecs.base import Bits
-from subbit.codecs.bits import bits_of_positions, popcount, positions_of_bits
+from subbit.codecs.bits import bits_of_positions, count_ones, positions_of_bits
 from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
 from subbit.config.values import require
 from subbit.data.examples import Examples
@@ -66,7 +67,7 @@ class DeltaMask(MaskMethod[DeltaMaskParameters]):
     sends_up = "positions of flipped mask bits, exactly coded (paper: binary fuse filter + DEFLATE)"
     sends_down = "mask probabilities, as entropy-coded counts (paper: float32)"
     Parameters = DeltaMaskParameters
-    presets = {
+    presets: ClassVar = {
         "default": {},
         "paper": {"codec": "bfuse", "seed_scope": "round", "theta": "float32", "evaluation": "sampled"},
     }
@@ -116,8 +117,8 @@ class DeltaMask(MaskMethod[DeltaMaskParameters]):
         kept = self._most_important(flips, after, before, turn)
         observations = {
             "loss": loss,
-            "flips": popcount(flips),
-            "flips_kept": popcount(kept),
+            "flips": count_ones(flips),
+            "flips_kept": count_ones(kept),
             "moved": float(np.abs(trained.astype(np.float64) - view).mean() / FULL),
         }
         return Update({"flips": kept}, len(data), observations)
@@ -140,7 +141,13 @@ class DeltaMask(MaskMethod[DeltaMaskParameters]):
     # The server half.
 
     def accumulate(
-        self, accumulator: MaskCounts, view: Thresholds, payloads: Payloads, examples: int, round_number: int, client: int
+        self,
+        accumulator: MaskCounts,
+        view: Thresholds,
+        payloads: Payloads,
+        examples: int,
+        round_number: int,
+        client: int,
     ) -> None:
         reference = sample_bits(view, self._reference_key(round_number, client))
         accumulator.add(reference ^ payloads["flips"])

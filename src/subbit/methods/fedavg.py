@@ -1,20 +1,22 @@
 """FedAvg: clients fine-tune the selected weights themselves; the server adds the weighted mean of their changes.
 
-McMahan, Moore, Ramage, Hampson, Aguera y Arcas: "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017.
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas: "Communication-Efficient Learning of Deep Networks from
+Decentralized Data", AISTATS 2017.
 
     down   w
     client w_k = w after local training
     up     w_k - w
     server w <- w + sum_k n_k (w_k - w) / sum_k n_k
 
-`select` decides what is trained: "all" is full fine-tuning, "head" linear probing. With `batchnorm="average"` the running statistics of
-BatchNorm layers travel as a second part and are averaged the same way; otherwise they never change.
+`select` decides what is trained: "all" is full fine-tuning, "head" linear probing. With `batchnorm="average"` the
+running statistics of BatchNorm layers travel as a second part and are averaged the same way; otherwise they never
+change.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -41,7 +43,10 @@ class FedAvg(Method[FedAvgParameters]):
     sends_up = "change of the trained weights, float32"
     sends_down = "trained weights, float32"
     Parameters = FedAvgParameters
-    presets = {"default": {}, "paper": {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.0, "epochs": 5}}
+    presets: ClassVar = {
+        "default": {},
+        "paper": {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.0, "epochs": 5},
+    }
     networks = ("trained",)
     trains_added_values = True
     primary_network = "trained"

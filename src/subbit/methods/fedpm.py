@@ -3,7 +3,8 @@
 Isik, Pase, Gunduz, Weissman, Zorzi: "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023.
 
     down   theta, the chance of a one at each place
-    client s = logit(theta); every step draws m ~ Bern(sigmoid(s)) and descends on L(w0 * m); then one m_k ~ Bern(sigmoid(s))
+    client s = logit(theta); every step draws m ~ Bern(sigmoid(s)) and descends on L(w0 * m);
+           then one m_k ~ Bern(sigmoid(s))
     up     m_k, entropy-coded
     server M = sum of m_k; theta = mode or mean of Beta(1 + M, 1 + K - M)
 """
@@ -11,7 +12,7 @@ Isik, Pase, Gunduz, Weissman, Zorzi: "Sparse Random Networks for Communication-E
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from subbit.aggregate import MaskCounts
 from subbit.codecs import make_codec
@@ -25,7 +26,7 @@ from subbit.randomness import derive_key
 @dataclass(frozen=True)
 class FedPMParameters(MaskParameters):
     codec: Literal["mask", "range", "packed", "range-prior"] = "mask"
-    """How the mask goes up; `mask` takes the smallest, `range` is the arithmetic code of the paper, `packed` one bit per place."""
+    """`mask` takes the smallest, `range` is the arithmetic code of the paper, `packed` costs one bit per place."""
 
 
 class FedPM(MaskMethod[FedPMParameters]):
@@ -36,7 +37,7 @@ class FedPM(MaskMethod[FedPMParameters]):
     sends_up = "one sampled mask, entropy-coded"
     sends_down = "mask probabilities, as entropy-coded counts (paper: float32)"
     Parameters = FedPMParameters
-    presets = {
+    presets: ClassVar = {
         "default": {},
         "paper": {"epochs": 3, "batch_size": 128, "codec": "range", "theta": "float32", "evaluation": "sampled"},
     }

@@ -1,18 +1,19 @@
 """The classifier of a pre-trained backbone, fitted in one federated round before the method itself begins.
 
-    probe   linear probing (paper 000): every client trains the head alone on frozen features, the server averages, weighted by examples
-    lda     FiT (Shysheya et al., "FiT: Parameter Efficient Few-shot Transfer Learning for Personalized and Federated Image
-            Classification", ICLR 2023): clients send class counts, class sums and second moments of their features; the sum of these is the
-            statistic of the pooled data, from which the server solves linear discriminant analysis in closed form
+    probe   linear probing (paper 000): every client trains the head alone on frozen features, the server averages,
+            weighted by examples
+    lda     FiT (Shysheya et al., "FiT: Parameter Efficient Few-shot Transfer Learning for Personalized and
+            Federated Image Classification", ICLR 2023): clients send class counts, class sums and second moments
+            of their features; the sum of these is the statistic of the pooled data, from which the server solves
+            linear discriminant analysis in closed form
 
-Both are ordinary methods on the selection "head", with frames like any other; their bytes are one-off costs. What the head maps from is whatever
-reaches it: a hook on the head sees the features of any module.
+Both are ordinary methods on the selection "head", with frames like any other; their bytes are one-off costs. What
+the head maps from is whatever reaches it: a hook on the head sees the features of any module.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from subbit.data.examples import Examples
 from subbit.errors import ModelError
 from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.local import LocalTraining
-from subbit.models.heads import LdaStatistics, solve_lda
+from subbit.models.heads import LdaStatistics, solve
 from subbit.models.selection import find_head
 from subbit.randomness import derive_key
 
@@ -39,7 +40,7 @@ class HeadMethod(Method[LocalTraining]):
     paper = "000"
     sends_down = "nothing"
     Parameters = LocalTraining
-    presets = {"default": {}, "paper": {}}
+    presets: ClassVar = {"default": {}, "paper": {}}
     networks = ("trained",)
     trains_added_values = True
     primary_network = "trained"
@@ -124,8 +125,8 @@ class LdaHead(HeadMethod):
         return (Part("statistics", make_codec("dense"), size),)
 
     def train(self, view: None, data: Examples, turn: Turn) -> Update:
-        statistics = LdaStatistics.of(self.features(data), data.labels, self.task.classes)
-        return Update({"statistics": statistics.to_vector()}, len(data))
+        statistics = LdaStatistics.from_features(self.features(data), data.labels, self.task.classes)
+        return Update({"statistics": statistics.to_vector().numpy()}, len(data))
 
     def accumulator(self) -> WeightedMean:
         return WeightedMean(self.up_parts()[0].size)
@@ -136,8 +137,8 @@ class LdaHead(HeadMethod):
         accumulator.add(payloads["statistics"], 1)  # A sum: each client's statistics already weigh what its data weigh.
 
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
-        pooled = LdaStatistics.from_vector(accumulator.sum, self.task.classes, self.head.in_features)
-        weight, bias = solve_lda(pooled)
+        pooled = LdaStatistics.from_vector(torch.from_numpy(accumulator.sum), self.task.classes, self.head.in_features)
+        weight, bias = solve(pooled)
         return {"head": head_vector(self.task, weight, bias)}
 
 

@@ -1,4 +1,4 @@
-"""Local training, the same for every method: batches, a forward and a backward pass, one optimiser over one flat vector."""
+"""Local training, the same for every method: batches, forward, backward, one optimiser over one flat vector."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ class LocalTraining:
     def make_optimizer(self, trained: Tensor) -> torch.optim.Optimizer:
         if self.optimizer == "adam":
             return torch.optim.Adam([trained], lr=self.learning_rate, weight_decay=self.weight_decay)
-        return torch.optim.SGD(
-            [trained], lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
-        )
+        return torch.optim.SGD([trained], lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
 
 
 def train_locally(
@@ -78,7 +76,7 @@ def train_locally(
                 loss = functional.cross_entropy(flat.module(batch.inputs), batch.labels)
                 if not math.isfinite(loss.item()):
                     raise TrainingError(f"the loss is {loss.item()} in step {step}: a smaller learning_rate may help")
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 reparametrisation.pull_back(flat.gradient, trained, trained.grad)
                 optimizer.step()
                 if constrain is not None:

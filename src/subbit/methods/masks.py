@@ -1,8 +1,9 @@
 """What all stochastic-mask methods share: scores on frozen weights, probabilities down, a Beta posterior on the server.
 
-The trained vector is scores s; the network is w0 * m with m ~ Bern(sigmoid(s)). The server keeps how many of the last `total` masks had a
-one at each place, and both sides turn that into 32-bit integer thresholds, so that a mask drawn on the server and one drawn on
-a client from the same key are equal bit for bit (`subbit.codecs.sampler`). How a client's mask goes up is the method's own affair.
+The trained vector is scores s; the network is w0 * m with m ~ Bern(sigmoid(s)). The server keeps how many of the
+last `total` masks had a one at each place, and both sides turn that into 32-bit integer thresholds, so that a mask
+drawn on the server and one drawn on a client from the same key are equal bit for bit (`subbit.codecs.sampler`). How
+a client's mask goes up is the method's own affair.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from torch import Tensor
 
 from subbit.aggregate import MaskCounts
 from subbit.codecs import Counts, Shared, make_codec
-from subbit.codecs.base import Bits
+from subbit.codecs.bits import unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits, thresholds_of_counts, uniforms
 from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import ConfigError
-from subbit.methods.base import Method, Parameters, Part, Payloads, State, Task, Turn
+from subbit.methods.base import Method, ParametersType, Part, Payloads, State, Task, Turn
 from subbit.methods.local import LocalTraining, train_locally
 from subbit.models.reparametrisation import BernoulliMask, clamp_scores_
 from subbit.randomness import derive_key
@@ -38,7 +39,7 @@ MOST_MASKS = 65535
 class MaskParameters(LocalTraining):
     learning_rate: float = 0.1
     theta_init: float | Literal["auto", "normal"] = "auto"
-    """Chance of a one at the start: a number, `normal` (scores from N(0, 1)), `auto`: 0.95 on pre-trained weights, else normal."""
+    """Chance of a one at the start; `normal`: scores from N(0, 1); `auto`: 0.95 on pre-trained weights, else normal."""
     theta: Literal["counts", "float32"] = "counts"
     """How the probabilities go down: entropy-coded counts, or float32 as in the papers."""
     estimator: Literal["mode", "mean"] = "mode"
@@ -60,21 +61,21 @@ class MaskParameters(LocalTraining):
         require(self.reset_every is None or self.reset_every >= 1, f"reset_every={self.reset_every}: needs at least 1")
 
 
-class MaskMethod(Method[Parameters]):
+class MaskMethod(Method[ParametersType]):
     """Base of `fedpm` and `deltamask`. `Parameters` extends `MaskParameters`."""
 
     networks = ("expected", "sampled", "thresholded")
     trains_added_values = False
     parameters: Any
 
-    def __init__(self, parameters: Parameters, task: Task) -> None:
+    def __init__(self, parameters: ParametersType, task: Task) -> None:
         super().__init__(parameters, task)
         self.reparametrisation = BernoulliMask(task.flat.initial, self.parameters.straight_through)
         self.period = self.parameters.reset_every or max(1, round(task.clients / task.participants))
         if self.period * task.participants > MOST_MASKS:
             raise ConfigError(
-                f"{task.participants} masks in each of {self.period} rounds are more than the {MOST_MASKS} that are counted "
-                "before a reset: set reset_every lower"
+                f"{task.participants} masks in each of {self.period} rounds are more than the {MOST_MASKS} that can be "
+                "counted before a reset: set reset_every lower"
             )
 
     @staticmethod
@@ -101,18 +102,19 @@ class MaskMethod(Method[Parameters]):
         if isinstance(theta, Counts):
             return self.thresholds(theta)
         # A float32 times 2^32 is exact in float64, so both sides round the same number.
-        return np.clip(theta.astype(np.float64) * FULL, 0, FULL - 1).astype(np.uint32)
+        return as_thresholds(theta.astype(np.float64) * FULL)
 
     def thresholds(self, theta: Counts) -> Thresholds:
         if theta.total == 0:
             return self.initial_thresholds()
-        table = thresholds_of_counts(
+        table: Thresholds = thresholds_of_counts(
             theta.total,
             self.parameters.estimator,
             clamp_numerator=round(self.parameters.clamp * 1_000_000),
             clamp_denominator=1_000_000,
         )
-        return table[theta.values]
+        thresholds: Thresholds = table[theta.values]
+        return thresholds
 
     def initial_thresholds(self) -> Thresholds:
         """Known to everybody from the configuration: the first broadcast is an empty count."""
@@ -122,14 +124,13 @@ class MaskMethod(Method[Parameters]):
         if isinstance(start, float):
             return np.full(self.size, int(start * FULL), dtype=np.uint32)
         drawn = uniforms(derive_key(self.task.seed, "initial-scores"), 0, self.size)
-        return normal_scores_table()[drawn >> 22]
+        thresholds: Thresholds = normal_scores_table()[drawn >> np.uint32(22)]
+        return thresholds
 
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
         if part.name == "theta":
             return Shared(self.size, limit=self.period * self.task.participants)
-        return Shared(
-            self.size, key=derive_key(self.task.seed, "codec", round_number, client), thresholds=view
-        )
+        return Shared(self.size, key=derive_key(self.task.seed, "codec", round_number, client), thresholds=view)
 
     # The server's posterior.
 
@@ -144,7 +145,9 @@ class MaskMethod(Method[Parameters]):
 
     # The client's training.
 
-    def train_scores(self, thresholds: Thresholds, data: Examples, turn: Turn) -> tuple[Thresholds, float, Tensor, Tensor]:
+    def train_scores(
+        self, thresholds: Thresholds, data: Examples, turn: Turn
+    ) -> tuple[Thresholds, float, Tensor, Tensor]:
         """Train from the broadcast: thresholds after training, the loss, scores after and before."""
         before = scores_of_thresholds(thresholds)
         after = before.clone()
@@ -168,7 +171,7 @@ class MaskMethod(Method[Parameters]):
         elif network == "thresholded":
             factor = (thresholds >= 1 << 31).astype(np.float32)
         else:
-            factor = unpack(sample_bits(thresholds, key), self.size).astype(np.float32)
+            factor = unpack_bits(sample_bits(thresholds, key), self.size).astype(np.float32)
         torch.mul(flat.initial, torch.from_numpy(factor), out=flat.weights)
 
 
@@ -188,16 +191,16 @@ def scores_of_thresholds(thresholds: Thresholds) -> Tensor:
 def moved_thresholds(thresholds: Thresholds, before: Tensor, after: Tensor) -> Thresholds:
     """Thresholds after training, as the old ones plus the change of the sigmoid.
 
-    Rebuilding them from the scores alone would move thresholds by rounding even where nothing was learned; this way a score that did
-    not change keeps its threshold exactly, and training with learning rate 0 flips no bit.
+    Rebuilding them from the scores alone would move thresholds by rounding even where nothing was learned; this way
+    a score that did not change keeps its threshold exactly, and training with learning rate 0 flips no bit.
     """
     change = torch.sigmoid(after.double()) - torch.sigmoid(before.double())
     moved = thresholds.astype(np.float64) + np.rint(change.numpy() * FULL)
-    return np.clip(moved, 0, FULL - 1).astype(np.uint32)
+    return as_thresholds(moved)
 
 
-def unpack(bits: Bits, size: int) -> NDArray[np.uint8]:
-    return np.unpackbits(bits, count=size, bitorder="little")
+def as_thresholds(scaled: NDArray[np.float64]) -> Thresholds:
+    return np.clip(scaled, 0, FULL - 1).astype(np.uint32)
 
 
 @lru_cache(maxsize=1)

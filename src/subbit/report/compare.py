@@ -34,7 +34,9 @@ def parse_contender(text: str) -> Contender:
 def contender_settings(
     contender: Contender, contenders: Sequence[Contender], values: Mapping[str, Any], words: Sequence[str], seed: int
 ) -> Settings:
-    """Settings of one run of a comparison. A key that only another contender knows is skipped, one that nobody knows is an error."""
+    """Settings of one run of a comparison. A key that only another contender knows is skipped, one that nobody knows
+    is an error.
+    """
     label = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in contender.label)
     own = [*words, *contender.words, f"method={contender.method}", f"seed={seed}", f"name={label}-seed{seed}"]
     return resolve(values, own, others=[other.method for other in contenders])
@@ -64,7 +66,7 @@ def compare(
         "target": target,
         "seeds": seeds,
         "methods": {label: condense(found, target) for label, found in summaries.items()},
-        "runs": {label: found for label, found in summaries.items()},
+        "runs": summaries,
     }
 
 
@@ -96,7 +98,9 @@ def condense(summaries: Sequence[Mapping[str, Any]], target: float | None) -> di
     }
     if target is not None:
         reached = [megabytes_to(summary, target) for summary in summaries]
-        row["mb_to_target"] = None if None in reached else statistics.fmean(value for value in reached if value is not None)
+        row["mb_to_target"] = (
+            None if None in reached else statistics.fmean(value for value in reached if value is not None)
+        )
     return row
 
 

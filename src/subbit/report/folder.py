@@ -7,8 +7,8 @@
     summary.json      the run in numbers, when it is finished
     checkpoint/       the state after the last finished round
 
-Every file is replaced in one step. The checkpoint is written last, so that it never knows of a round that the other files do not have;
-what they have beyond it is dropped on resuming.
+Every file is replaced in one step. The checkpoint is written last, so that it never knows of a round that the other
+files do not have; what they have beyond it is dropped on resuming.
 """
 
 from __future__ import annotations

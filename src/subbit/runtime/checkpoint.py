@@ -71,4 +71,3 @@ def read_checkpoint(path: Path, config: str) -> ServerState:
         head=arrays.get("head"),
         memories=memories,
     )
-

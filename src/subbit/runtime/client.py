@@ -1,4 +1,4 @@
-"""A client's turn: check the broadcast, train, encode the answer. Whatever goes wrong becomes a `Failure` in the reply."""
+"""A client's turn: check the broadcast, train, encode the answer. What goes wrong becomes a `Failure`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subbit.codecs import Kind
-from subbit.codecs.bits import popcount
+from subbit.codecs.bits import count_ones
 from subbit.errors import SubbitError
 from subbit.methods.base import State, Turn
 from subbit.runtime.messages import Failure, Order, Reply, decode_parts, encode_parts
@@ -34,9 +34,7 @@ def _turn(workplace: Workplace, order: Order) -> Reply:
     if order.head_frame is not None:
         memory["fitted-head"] = workplace.unpack_head(order.head_frame)
     workplace.write_head(memory.get("fitted-head"))
-    broadcast, _ = decode_parts(
-        method, order.phase, Direction.DOWN, order.frames, None, *where, receiver=EVERYONE
-    )
+    broadcast, _ = decode_parts(method, order.phase, Direction.DOWN, order.frames, None, *where, receiver=EVERYONE)
     view = method.open(broadcast, order.round_number)
     turn = Turn(*where, memory)
     update = method.train(view, workplace.problem.client_data(order.client), turn)
@@ -56,7 +54,7 @@ def _turn(workplace: Workplace, order: Order) -> Reply:
         # What the server will read instead of what was meant: known here, where both are.
         decoded, _ = decode_parts(method, order.phase, Direction.UP, frames, view, *where, receiver=order.client)
         observations["false_flips"] = sum(
-            popcount(decoded[part.name] & ~update.payloads[part.name]) for part in lossy
+            count_ones(decoded[part.name] & ~update.payloads[part.name]) for part in lossy
         )
     return Reply(order.client, frames, memory=memory, observations=observations)
 

@@ -1,7 +1,7 @@
 """How an order reaches a client. Engines differ in this and in nothing else: the bytes and the results are the same.
 
-`InProcess` takes turns in this process, `Workers` in several. Workers are spawned, not forked (forking a process in which torch has started
-threads can hang), and get the problem once, through shared memory.
+`InProcess` takes turns in this process, `Workers` in several. Workers are spawned, not forked (forking a process in
+which torch has started threads can hang), and get the problem once, through shared memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Workers:
                 yield future.result()
             except BrokenProcessPool:
                 lost.append(running[future])
-        # One dead process takes the whole pool with it. Ask again one by one, so that only the one that dies again is lost.
+        # One dead process takes the whole pool with it. Ask again one by one, so that only the one that dies again
+        # is lost.
         for order in sorted(lost, key=lambda lost_order: lost_order.client):
             self._restart()
             try:

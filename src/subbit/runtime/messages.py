@@ -1,8 +1,8 @@
 """From payloads to frames and back, on both sides, with what both sides know.
 
-A message is a tuple of frames, one per part, in the order in which the method lists its parts. The template in a frame's header is a hash
-of the trained parameters' names and shapes, the phase, the method, the part and the codec with its options: a frame of another run that differs
-in any of these is refused before its payload is looked at.
+A message is a tuple of frames, one per part, in the order in which the method lists its parts. The template in a
+frame's header is a hash of the trained parameters' names and shapes, the phase, the method, the part and the codec
+with its options: a frame of another run that differs in any of these is refused before its payload is looked at.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Phase = Literal["head", "main"]
 
 @dataclass(frozen=True)
 class Order:
-    """What the server asks of one client: a broadcast, and the client's own memory where an engine keeps it for the client."""
+    """What the server asks of one client: a broadcast, with the client's own memory where an engine keeps it."""
 
     phase: Phase
     round_number: int

@@ -1,4 +1,4 @@
-"""A problem: a module, the clients' data and a test set. Built from a configuration, or handed over by a user of the Python API."""
+"""A problem: a module, the clients' data and a test set, from a configuration or from a user of the Python API."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 from subbit.config.schema import RunConfig
 from subbit.data import Examples, SplitSummary, load_dataset, partition, summarise_split
 from subbit.models import load_classifier
+from subbit.models.load import SMALL_MODELS
 from subbit.randomness import derive_key
 
 
@@ -64,7 +65,7 @@ def build_problem(run: RunConfig) -> Problem:
         parts=tuple(parts),
         test=dataset.test,
         classes=dataset.classes,
-        pretrained=run.pretrained,
+        pretrained=run.pretrained and run.model not in SMALL_MODELS,
         model_name=run.model,
         dataset_name=dataset.name,
     )

@@ -1,4 +1,4 @@
-"""One federated round, from the choice of clients to the new state. Engines only differ in how a frame reaches a client."""
+"""One federated round, from the choice of clients to the new state, whatever the engine."""
 
 from __future__ import annotations
 
@@ -134,11 +134,22 @@ def _enter_downlink(ledger: Ledger, method: Method[Any], orders: list[Order]) ->
         one_off = order.phase == "head"
         for part, frame in zip(method.down_parts(), order.frames, strict=True):
             ledger.add(
-                Entry(order.phase, order.round_number, order.client, "down", part.name, part.codec.name, len(frame), one_off)
+                Entry(
+                    order.phase,
+                    order.round_number,
+                    order.client,
+                    "down",
+                    part.name,
+                    part.codec.name,
+                    len(frame),
+                    one_off,
+                )
             )
         if order.head_frame is not None:
             ledger.add(
-                Entry(order.phase, order.round_number, order.client, "down", "head", "dense", len(order.head_frame), True)
+                Entry(
+                    order.phase, order.round_number, order.client, "down", "head", "dense", len(order.head_frame), True
+                )
             )
 
 

@@ -136,14 +136,10 @@ def _main_phase(
         events[-1]["total_bytes"] = ledger.totals.total_bytes
         _save(folder, state, ledger, events)
         if report is not None:
-            report(
-                Progress("main", number, run.rounds, accuracy, events[-1]["uplink_bpp"], events[-1]["total_bytes"])
-            )
+            report(Progress("main", number, run.rounds, accuracy, events[-1]["uplink_bpp"], events[-1]["total_bytes"]))
 
 
-def _accuracy(
-    workplace: Workplace, engine: Engine, of: ServerState | None, network: str, state: ServerState
-) -> float:
+def _accuracy(workplace: Workplace, engine: Engine, of: ServerState | None, network: str, state: ServerState) -> float:
     """Share of the test examples that the network gets right; the sampled one is averaged over several masks."""
     run, examples = workplace.settings.run, len(workplace.problem.test)
     draws = run.evaluation_samples if network == "sampled" and of is not None else 1
@@ -167,9 +163,7 @@ def _final_accuracies(workplace: Workplace, state: ServerState, engine: Engine) 
     return {network: _accuracy(workplace, engine, state, network, state) for network in method.networks}
 
 
-def _event(
-    phase: str, number: int, report: RoundReport, accuracy: float | None, seconds: float
-) -> dict[str, Any]:
+def _event(phase: str, number: int, report: RoundReport, accuracy: float | None, seconds: float) -> dict[str, Any]:
     return {
         "event": "round",
         "phase": phase,
@@ -200,7 +194,9 @@ def _summarise(
     seconds: float,
 ) -> dict[str, Any]:
     run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
-    workplace.write_network(state.method, method.primary_network, derive_key(run.seed, "evaluation", run.rounds), state.head)
+    workplace.write_network(
+        state.method, method.primary_network, derive_key(run.seed, "evaluation", run.rounds), state.head
+    )
     workplace.module.eval()
     rounds = [event for event in events if event["event"] == "round"]
     failures = [failure for event in rounds for failure in event["failures"]]

@@ -1,6 +1,7 @@
 """Where turns happen: one module with its flat models and methods, in the server's process and in every worker's.
 
-A job has a head phase (unless the head is given) and a main phase. Both are methods on the same module, each with its own selection.
+A job has a head phase (unless the head is given) and a main phase. Both are methods on the same module, each with
+its own selection.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from subbit.codecs import Shared, make_codec
 from subbit.config.load import Settings
-from subbit.errors import ConfigError
+from subbit.errors import ConfigError, ModelError
 from subbit.methods.base import Method, State, Task
 from subbit.methods.heads import HEAD_METHODS
 from subbit.methods.local import LocalTraining
@@ -28,6 +30,14 @@ EVALUATION_BATCH = 128
 HEAD_PART = 255  # The part number of the fitted head: no method has so many parts.
 
 
+def count_blocks(module: nn.Module) -> int:
+    """How many blocks the module has; 0 where it is not built of blocks."""
+    try:
+        return find_blocks(module)[1]
+    except ModelError:
+        return 0
+
+
 class Workplace:
     def __init__(self, problem: Problem, settings: Settings) -> None:
         run = settings.run
@@ -36,10 +46,9 @@ class Workplace:
         # A copy: the user's module stays as it is, and tensors that arrived in shared memory are not written to.
         self.module = copy.deepcopy(problem.module)
         method_class = find_method(run.method)
-        blocks = find_blocks(self.module)[1]
         selection = run.select
         if selection == "auto":
-            selection = method_class.default_selection(blocks, problem.pretrained)
+            selection = method_class.default_selection(count_blocks(self.module), problem.pretrained)
         self.fits_head = run.head in HEAD_METHODS
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}

@@ -1,0 +1,19 @@
+"""Fixtures and settings for all tests."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from hypothesis import settings
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+settings.register_profile("subbit", deadline=None, max_examples=40, derandomize=True)
+settings.load_profile("subbit")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Tests run side by side; torch threads would only get in each other's way."""
+    torch.set_num_threads(1)

@@ -1,0 +1,94 @@
+"""FedAvg and the heads against hand-derived numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from subbit.methods.base import Turn
+from subbit.methods.heads import write_head
+from subbit.runtime.workplace import Workplace
+from tests.problems import conv_net, digits_problem, mlp, settings
+
+
+def test_the_step_is_the_mean_of_the_changes_weighted_by_examples() -> None:
+    """Changes +1 (1 example) and -1 (3 examples): the weights move by (1 - 3) / 4 = -0.5."""
+    method = Workplace(digits_problem(), settings(method="fedavg")).method("main")
+    state = method.start()
+    before = np.asarray(state["weights"]).copy()
+    accumulator = method.accumulator()
+    ones = np.ones(method.size, dtype=np.float32)
+    method.accumulate(accumulator, None, {"weights": ones}, 1, 0, 0)
+    method.accumulate(accumulator, None, {"weights": -ones}, 3, 0, 1)
+    after = method.step(state, accumulator, 0)["weights"]
+    assert np.allclose(after, before - 0.5, atol=1e-6)
+
+
+def test_one_sgd_step_is_w_minus_learning_rate_times_gradient() -> None:
+    problem = digits_problem()
+    method = Workplace(
+        problem, settings(method="fedavg", optimizer="sgd", momentum=0.0, learning_rate=0.5, batch_size=1000)
+    ).method("main")
+    data = problem.client_data(0)
+    view = method.open(method.broadcast(method.start(), 0), 0)
+    update = method.train(view, data, Turn(0, 0, {}))
+    module = mlp()
+    nn.functional.cross_entropy(module(data.inputs), data.labels).backward()
+    gradient = torch.cat([parameter.grad.flatten() for parameter in module.parameters()])
+    assert np.allclose(update.payloads["weights"], -0.5 * gradient.numpy(), atol=1e-6)
+
+
+def test_running_statistics_travel_when_they_are_averaged_and_only_then() -> None:
+    problem = digits_problem(conv_net())
+    averaged = Workplace(problem, settings(method="fedavg", batchnorm="average")).method("main")
+    assert [part.name for part in averaged.up_parts()] == ["weights", "statistics"]
+    view = averaged.open(averaged.broadcast(averaged.start(), 0), 0)
+    update = averaged.train(view, problem.client_data(0), Turn(0, 0, {}))
+    assert np.abs(update.payloads["statistics"]).max() > 0
+    frozen = Workplace(problem, settings(method="fedavg", batchnorm="frozen"))
+    method = frozen.method("main")
+    assert [part.name for part in method.up_parts()] == ["weights"]
+    method.train(method.open(method.broadcast(method.start(), 0), 0), problem.client_data(0), Turn(0, 0, {}))
+    assert torch.equal(frozen.module[2].running_mean, torch.zeros(8))
+
+
+@pytest.mark.parametrize("head", ["probe", "lda"])
+def test_a_fitted_head_beats_the_one_it_started_from(head: str) -> None:
+    problem = digits_problem(mlp(64), examples=600)
+    workplace = Workplace(problem, settings(head=head, head_epochs=20, select="2.weight"))
+    method = workplace.method("head")
+    state, accumulator = method.start(), method.accumulator()
+    workplace.method("main")
+    before = workplace.count_correct(0, 100)
+    for client in range(3):
+        update = workplace.method("head").train(None, problem.client_data(client), Turn(0, client, {}))
+        method.accumulate(accumulator, None, update.payloads, update.examples, 0, client)
+    state = method.step(state, accumulator, 0)
+    workplace.method("main")
+    workplace.write_head(state["head"])
+    assert workplace.count_correct(0, 100) > before + 30
+
+
+def test_the_lda_head_does_not_depend_on_who_holds_which_example() -> None:
+    """Sufficient statistics add up: one client with everything and three with a third each give the same head."""
+
+    def fitted(parts: list[np.ndarray]) -> np.ndarray:
+        problem = digits_problem(mlp(), parts)
+        method = Workplace(problem, settings(head="lda", select="2.weight", clients=len(parts))).method("head")
+        accumulator = method.accumulator()
+        for client in range(len(parts)):
+            update = method.train(None, problem.client_data(client), Turn(0, client, {}))
+            method.accumulate(accumulator, None, update.payloads, update.examples, 0, client)
+        return np.asarray(method.step(method.start(), accumulator, 0)["head"])
+
+    together = fitted([np.arange(240)])
+    apart = fitted([np.arange(0, 100), np.arange(100, 110), np.arange(110, 240)])
+    assert np.allclose(together, apart, rtol=1e-3, atol=1e-3)
+
+
+def test_write_head_copies_into_the_flat_weights() -> None:
+    weights = torch.zeros(3)
+    write_head(weights, np.array([1.0, 2.0, 3.0]))
+    assert weights.tolist() == [1.0, 2.0, 3.0]
