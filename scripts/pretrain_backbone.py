@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import tempfile
 import time
 from pathlib import Path
@@ -76,20 +75,21 @@ def features(model: ViTModel, images: Tensor, patches: Tensor | None = None) -> 
 
 
 @torch.no_grad()
-def test_accuracy(model: ViTModel, head: nn.Module, images: Tensor, labels: Tensor) -> float:
+def count_correct(model: ViTModel, head: nn.Module, images: Tensor, labels: Tensor) -> int:
     model.eval()
     right = 0
-    for start in range(0, len(images), 500):
-        logits = head(features(model, normalise(images[start : start + 500])))
-        right += int((logits.argmax(1) == labels[start : start + 500]).sum())
+    for start in range(0, len(images), 250):
+        logits = head(features(model, normalise(images[start : start + 250])))
+        right += int((logits.argmax(1) == labels[start : start + 250]).sum())
     model.train()
-    return right / len(images)
+    return right
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cifar", type=Path)
     parser.add_argument("--output", type=Path, default=Path("src/subbit/models/vit_micro"))
+    parser.add_argument("--initial", type=Path, help="go on from the backbone in this folder; the head starts anew")
     parser.add_argument("--schedule", default="8x16,14x32,2x64", help="epochs x patches shown, in order")
     parser.add_argument("--batch-size", type=int, default=128, help="over all processes")
     parser.add_argument("--learning-rate", type=float, default=2e-3)
@@ -107,9 +107,8 @@ def train(rank: int, arguments: argparse.Namespace, meeting_point: str) -> None:
     )
     stages = [tuple(int(number) for number in stage.split("x")) for stage in arguments.schedule.split(",")]
     shown = [patches for epochs, patches in stages for _ in range(epochs)]
-    torch.manual_seed(
-        arguments.seed
-    )  # A script of its own process: transformers initialises from the global generator.
+    # A script has its process to itself, and transformers initialises from the global generator.
+    torch.manual_seed(arguments.seed)
     generator = torch.Generator().manual_seed(arguments.seed)  # The same in every process.
     own_generator = torch.Generator().manual_seed(arguments.seed + 1 + rank)
     train_images, train_labels, test_images, test_labels = load_cifar10(arguments.cifar)
@@ -125,6 +124,9 @@ def train(rank: int, arguments: argparse.Namespace, meeting_point: str) -> None:
         pooling="mean",  # Our own key: how `subbit.models` turns tokens into one feature vector.
     )
     model = ViTModel(config, add_pooling_layer=False)
+    if arguments.initial:
+        model = ViTModel.from_pretrained(arguments.initial, add_pooling_layer=False)
+        model.train()
     head = nn.Linear(config.hidden_size, 10)
     parameters = [*model.parameters(), *head.parameters()]
     decayed = [parameter for parameter in parameters if parameter.dim() >= 2]
@@ -160,9 +162,12 @@ def train(rank: int, arguments: argparse.Namespace, meeting_point: str) -> None:
             optimiser.step()
             schedule.step()
             total_loss += loss.item()
+        share = slice(rank, None, arguments.processes)
+        right = torch.tensor(count_correct(model, head, test_images[share], test_labels[share]))
+        distributed.all_reduce(right)
+        accuracy = right.item() / len(test_images)
         if rank != 0:
             continue
-        accuracy = test_accuracy(model, head, test_images, test_labels)
         minutes = (time.monotonic() - started) / 60
         curve.append(round(accuracy, 4))
         print(
@@ -170,26 +175,33 @@ def train(rank: int, arguments: argparse.Namespace, meeting_point: str) -> None:
             flush=True,
         )
         model.save_pretrained(arguments.output)
-
-    if rank == 0:
         write_card(arguments, sum(parameter.numel() for parameter in model.parameters()), curve, minutes)
 
 
 def write_card(arguments: argparse.Namespace, count: int, curve: list[float], minutes: float) -> None:
-    measured = {
-        "cifar10_test_accuracy": curve[-1],
-        "accuracy_by_epoch": curve,
-        "minutes": round(minutes, 1),
-        "parameters": count,
-        "schedule": arguments.schedule,
-        "batch_size": arguments.batch_size,
-        "learning_rate": arguments.learning_rate,
-        "seed": arguments.seed,
-        "processes": arguments.processes,
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-    }
-    (arguments.output / "pretraining.json").write_text(json.dumps(measured, indent=2) + "\n")
+    """`pretraining.json` has one entry per call of this script that led to the weights; the card is made from it."""
+    history = []
+    if arguments.initial:
+        history = json.loads((arguments.initial / "pretraining.json").read_text())
+    history.append(
+        {
+            "cifar10_test_accuracy": curve[-1],
+            "accuracy_by_epoch": curve,
+            "minutes": round(minutes, 1),
+            "schedule": arguments.schedule,
+            "batch_size": arguments.batch_size,
+            "learning_rate": arguments.learning_rate,
+            "seed": arguments.seed,
+            "processes": arguments.processes,
+            "torch": torch.__version__,
+        }
+    )
+    (arguments.output / "pretraining.json").write_text(json.dumps(history, indent=2) + "\n")
+    rows = "".join(
+        f"| {number} | {stage['schedule']} | {len(stage['accuracy_by_epoch'])} | {stage['learning_rate']} "
+        f"| {stage['cifar10_test_accuracy']:.4f} | {stage['minutes']:.0f} |\n"
+        for number, stage in enumerate(history, start=1)
+    )
     (arguments.output / "README.md").write_text(
         f"""# subbit/vit-micro
 
@@ -197,14 +209,16 @@ A small vision transformer in the format of transformers' `ViTModel`: 32x32 pixe
 3 heads, {count:,} parameters. Pre-trained on the 50,000 training images of CIFAR-10 by
 `scripts/pretrain_backbone.py`; what the mean of the patch tokens feeds is the head, which is not part of the model.
 
-| measured | |
-|---|---|
-| CIFAR-10 test accuracy (last epoch, no selection) | {curve[-1]:.4f} |
-| epochs x patches shown | {arguments.schedule} |
-| wall time | {minutes:.0f} minutes on {arguments.processes} CPU cores, other work beside it |
-| torch | {torch.__version__} |
+CIFAR-10 test accuracy of the last epoch, without selection: **{curve[-1]:.4f}**, after
+{sum(stage["minutes"] for stage in history):.0f} minutes on {arguments.processes} CPU cores that had other work to do.
 
-It exists so that a newcomer sees a *pre-trained* transformer being fine-tuned within a minute and without a
+| stage | schedule (epochs x patches shown) | epochs done | peak learning rate | test accuracy | minutes |
+|---|---|---|---|---|---|
+{rows}
+A stage starts from the weights that the one before it had when it ended (`--initial`); `pretraining.json` has the
+accuracy after every epoch.
+
+The model exists so that a newcomer sees a *pre-trained* transformer being fine-tuned within a minute and without a
 download. It is not a good model of anything: use `openai/clip-vit-base-patch32`, `facebook/dinov2-base` or any other
 vision model of transformers through the same function.
 

@@ -1,0 +1,5 @@
+"""`python -m subbit` is `subbit`."""
+
+from subbit.cli import main
+
+main()

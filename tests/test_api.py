@@ -1,0 +1,89 @@
+"""The Python API: a user's own module and own data, and what it says when they do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import subbit
+from subbit.errors import ConfigError, DataError, ModelError
+from tests.problems import digits_problem, mlp
+
+
+def clients() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    data = digits_problem()
+    return [(data.client_data(client).inputs, data.client_data(client).labels) for client in range(3)]
+
+
+def test_a_module_and_data_sets_of_any_kind() -> None:
+    mixed = [*clients()[:1], TensorDataset(*clients()[1]), digits_problem().client_data(2)]
+    module = mlp()
+    before = [parameter.clone() for parameter in module.parameters()]
+    seen = []
+    result = subbit.fine_tune(module, mixed, digits_problem().test, rounds=2, report=seen.append)
+    assert result.uplink_bpp == result.summary["uplink_bpp"] > 0
+    assert result.parameters == 64 * 16 + 16 * 10  # "all: weights" is what masks select on a module without blocks.
+    assert [progress.round_number for progress in seen] == [0, 1]
+    assert all(torch.equal(old, new) for old, new in zip(before, module.parameters(), strict=True))
+    assert result.module is not module
+    assert not any(parameter.grad is not None for parameter in module.parameters())
+    with pytest.raises(AttributeError):
+        _ = result.acuracy
+
+
+def test_the_result_is_the_network_that_was_measured() -> None:
+    test = digits_problem().test
+    result = subbit.fine_tune(mlp(), clients(), test, method="fedavg", rounds=2)
+    with torch.no_grad():
+        right = (result.module(test.inputs).argmax(1) == test.labels).float().mean().item()
+    assert right == pytest.approx(result.accuracy)
+
+
+def test_a_folder_keeps_the_run(tmp_path: Path) -> None:
+    subbit.fine_tune(mlp(), clients(), clients()[0], rounds=1, folder=tmp_path / "mine")
+    assert (tmp_path / "mine" / "summary.json").exists()
+
+
+def test_settings_that_the_arguments_already_say_are_refused() -> None:
+    with pytest.raises(ConfigError, match="dataset"):
+        subbit.fine_tune(mlp(), clients(), clients()[0], dataset="digits")
+    with pytest.raises(ConfigError, match="kappa"):
+        subbit.fine_tune(mlp(), clients(), clients()[0], kapa=0.1)
+
+
+def test_data_that_does_not_fit_is_refused_with_what_is_needed() -> None:
+    with pytest.raises(DataError, match="one data set per client"):
+        subbit.fine_tune(mlp(), [], clients()[0])
+    with pytest.raises(DataError, match="label 9"):
+        subbit.fine_tune(mlp(), clients(), clients()[0], classes=5)
+    odd = [clients()[0], (torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))]
+    with pytest.raises(DataError, match="different shapes"):
+        subbit.fine_tune(mlp(), odd, clients()[0])
+
+
+def test_tied_weights_are_refused_with_what_to_do() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.Linear(4, 4))
+    module[2].weight = module[1].weight
+    data = (torch.zeros(4, 4), torch.arange(4))
+    with pytest.raises(ModelError, match="tied"):
+        subbit.fine_tune(module, [data], data)
+
+
+def test_an_lstm_is_a_module_like_any_other() -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(8, 12, batch_first=True)
+            self.head = nn.Linear(12, 10)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = self.head(self.lstm(images.float().squeeze(1) / 255)[0][:, -1])
+            return logits
+
+    result = subbit.fine_tune(Reader(), clients(), clients()[0], rounds=1, select="lstm*")
+    assert result.failed_clients == 0
+    assert result.parameters == 4 * 12 * (8 + 12 + 2)

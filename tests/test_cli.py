@@ -1,0 +1,129 @@
+"""The command line as a user meets it: real processes, exit statuses, one line per error."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+QUICK = ["model=mlp", "head=keep", "clients=4", "limit=200", "test_limit=60", "rounds=3", "batch_size=16"]
+
+
+def subbit(*words: str, folder: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "subbit", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def summary(folder: Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong", "right"),
+    [
+        (["run", "method=detlamask"], "detlamask", "deltamask"),
+        (["run", "method=deltamask", "kapa=0.5"], "kapa", "kappa"),
+        (["run", "dataset=digit"], "digit", "digits"),
+        (["run", "model=mpl"], "mpl", "mlp"),
+        (["list", "method"], "method", "methods"),
+        (["compare", "deltamask", "fedpn"], "fedpn", "fedpm"),
+        (["run", "nowhere.toml"], "nowhere.toml", "TOML"),
+        (["resume", "runs/nowhere"], "runs/nowhere", "config.toml"),
+    ],
+)
+def test_a_wrong_word_is_one_line_with_the_nearest_right_one(
+    words: list[str], wrong: str, right: str, tmp_path: Path
+) -> None:
+    done = subbit(*words, folder=tmp_path, check=False)
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode not in (0, 1)
+    assert len(lines) == 1, done.stderr
+    assert wrong in lines[0]
+    assert right in lines[0]
+    if words[0] in ("run", "compare") and wrong in ("detlamask", "kapa", "fedpn"):
+        assert done.returncode == 2
+
+
+def test_a_run_leaves_its_files_and_can_be_shown(tmp_path: Path) -> None:
+    subbit("run", *QUICK, "name=a", folder=tmp_path)
+    folder = tmp_path / "runs" / "a"
+    found = {path.name for path in folder.iterdir()}
+    assert found == {"config.toml", "split.txt", "events.jsonl", "ledger.csv", "summary.json", "checkpoint"}
+    wanted = {
+        "method", "model", "dataset", "clients", "rounds", "parameters", "accuracy", "accuracy_sampled",
+        "accuracy_expected", "accuracy_thresholded", "accuracy_before", "uplink_bpp", "downlink_bpp", "uplink_bytes",
+        "downlink_bytes", "one_off_bytes", "failed_clients", "seconds", "model_sha256", "versions",
+    }  # fmt: skip
+    assert wanted <= set(summary(folder))
+    shown = subbit("show", "runs/a", folder=tmp_path).stdout
+    assert "accuracy, expected network" in shown
+    again = subbit("run", "runs/a/config.toml", "name=b", folder=tmp_path)
+    assert "fingerprint" in again.stdout
+    assert summary(tmp_path / "runs" / "b")["model_sha256"] == summary(folder)["model_sha256"]
+
+
+def test_a_run_killed_by_sigkill_resumes_to_the_same_model(tmp_path: Path) -> None:
+    words = [*QUICK, "rounds=12", "epochs=3"]
+    subbit("run", *words, "name=whole", folder=tmp_path)
+    command = [sys.executable, "-m", "subbit", "run", *words, "name=killed"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        events = tmp_path / "runs" / "killed" / "events.jsonl"
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not (events.exists() and len(events.read_text().splitlines()) > 4):
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    assert not (tmp_path / "runs" / "killed" / "summary.json").exists()
+    subbit("resume", "runs/killed", folder=tmp_path)
+    killed, whole = summary(tmp_path / "runs" / "killed"), summary(tmp_path / "runs" / "whole")
+    assert killed["model_sha256"] == whole["model_sha256"]
+    assert killed["accuracy_by_round"] == whole["accuracy_by_round"]
+    ledgers = [(tmp_path / "runs" / name / "ledger.csv").read_bytes() for name in ("whole", "killed")]
+    assert ledgers[0] == ledgers[1]
+
+
+def test_a_comparison_shows_paper_form_exact_form_and_fedpm_side_by_side(tmp_path: Path) -> None:
+    contenders = ["deltamask", "deltamask:preset=paper", "fedpm"]
+    printed = subbit("compare", *contenders, *QUICK, "--target", "0.2", "--json", folder=tmp_path).stdout
+    rows = json.loads(printed)["methods"]
+    assert list(rows) == contenders
+    assert rows["deltamask"]["false_flips_per_upload"] is None
+    assert rows["deltamask:preset=paper"]["false_flips_per_upload"] > 0
+    assert rows["deltamask:preset=paper"]["downlink_bpp"] > 32
+    assert rows["deltamask"]["downlink_bpp"] < 6
+    assert rows["deltamask"]["uplink_bpp"] < rows["fedpm"]["uplink_bpp"]
+    assert "mb_to_target" in rows["fedpm"]
+    table = subbit("compare", "deltamask", *QUICK, "rounds=1", folder=tmp_path).stdout
+    assert "bits per trained parameter" in table
+
+
+@pytest.mark.parametrize("what", ["methods", "codecs", "models", "datasets", "partitions"])
+def test_lists_are_tables_and_json(what: str, tmp_path: Path) -> None:
+    rows = json.loads(subbit("list", what, "--json", folder=tmp_path).stdout)
+    assert rows
+    assert all("name" in row for row in rows)
+    assert str(rows[0]["name"]) in subbit("list", what, folder=tmp_path).stdout
+
+
+def test_inspect_describes_a_frame_and_refuses_anything_else(tmp_path: Path) -> None:
+    golden = Path(__file__).parent / "codecs" / "golden"
+    frame = sorted(golden.glob("*.bin"))[0]
+    assert "codec" in subbit("inspect", str(frame), folder=tmp_path).stdout
+    (tmp_path / "rubbish").write_bytes(b"rubbish")
+    refused = subbit("inspect", "rubbish", folder=tmp_path, check=False)
+    assert refused.returncode == 7
+    assert "not a frame" in refused.stderr
+
+
+def test_help_has_examples(tmp_path: Path) -> None:
+    for command in ("run", "resume", "show", "compare", "list", "inspect"):
+        assert f"subbit {command}" in subbit(command, "--help", folder=tmp_path).stdout

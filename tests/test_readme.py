@@ -1,0 +1,48 @@
+"""The README is run: its Python as it stands, its commands as far as they name files and options that exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("snippet", blocks("python"))
+def test_every_python_snippet_runs(snippet: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", snippet], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "bits per parameter" in done.stdout
+
+
+def test_every_command_exists() -> None:
+    commands = [line.split("#")[0].split() for block in blocks("bash") for line in block.splitlines() if line.strip()]
+    targets = (ROOT / "Makefile").read_text()
+    for words in commands:
+        if words[0] == "make":
+            assert f"\n{words[1]}:" in targets
+        else:
+            assert words[0] == ".venv/bin/subbit"
+            listed = subprocess.run(
+                [sys.executable, "-m", "subbit", words[1], "--help"], capture_output=True, text=True, check=True
+            )
+            for word in words[2:]:
+                if word.endswith(".toml"):
+                    assert (ROOT / word).is_file()
+                if word.startswith("--"):
+                    assert word in listed.stdout
+
+
+def test_every_relative_link_leads_somewhere() -> None:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
