@@ -19,8 +19,13 @@ from subbit.wire import EVERYONE, Address, Direction
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "dense": [{"dtype": "float16"}, {"dtype": "bfloat16"}],
+    "int8": [{"stochastic": True}],
+    "range": [{"adaptive": True}],
     "bfuse": [{"arity": 3}, {"bits": 16, "container": "png"}, {"bits": 32, "container": "raw"}],
     "eden": [{"bits": 2}, {"bits": 4}],
+    "qsgd": [{"levels": 4}],
+    "topk": [{"values": "bfloat16"}],
+    "fedcode": [{"clusters": 4}],
 }
 """Options with a byte layout of their own, beside the defaults. A codec that is not here runs with its defaults."""
 
