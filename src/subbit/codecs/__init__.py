@@ -4,8 +4,14 @@ from subbit.codecs import bits as bits
 from subbit.codecs import dense as dense
 from subbit.codecs import drive as drive
 from subbit.codecs import eden as eden
+from subbit.codecs import fedcode as fedcode
 from subbit.codecs import filters as filters
+from subbit.codecs import int8 as int8
+from subbit.codecs import klms as klms
+from subbit.codecs import qsgd as qsgd
+from subbit.codecs import ranged as ranged
 from subbit.codecs import rice as rice
+from subbit.codecs import topk as topk
 from subbit.codecs.base import Bits as Bits
 from subbit.codecs.base import Codec as Codec
 from subbit.codecs.base import Counts as Counts

@@ -1,0 +1,151 @@
+"""Binary range coder (Martin, "Range encoding", 1979): one probability per bit becomes bytes within a hair of -log2
+P(bits).
+
+The state is an interval [low, low + width) of 64-bit numbers. A bit splits it at (width >> 24) * zero, where zero /
+2^24 is the probability of a 0; a 0 keeps the lower part, a 1 the upper. While width < 2^48 the top 16 bits of low go
+out and both are shifted. An overflow of low is a carry into words already out, as in addition by hand.
+
+The stream is the shortest string of bytes all of whose continuations, read as binary fractions, lie in the last
+interval. The reader supplies zeros behind its end. After the last bit it knows the interval too and compares: bits have
+one stream, no other bytes decode to them, and bytes behind a stream are always noticed.
+
+Where the probabilities come from is the business of a `Model`, asked chunk by chunk for places that start at a multiple
+of 64. It may look at the bits before the chunk, which the reader has by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.codecs.base import Bits
+from subbit.codecs.bits import byte_count
+from subbit.codecs.jit import njit
+from subbit.errors import PayloadError
+
+Zeros = NDArray[np.uint32]
+"""Probability of a 0 at each place in units of 2^-24, at least 1 and below 2^24."""
+Model = Callable[[int, int, Bits], Zeros]
+"""(first place, place behind the last, bits of which those before the first place are known) -> probabilities."""
+State = NDArray[np.uint64]
+Stream = NDArray[np.uint16]
+
+PROBABILITY_BITS = 24
+CERTAINTY = 1 << PROBABILITY_BITS
+EVERYTHING = (1 << 64) - 1  # The width of the first interval.
+FIRST_CHUNK, LARGEST_CHUNK = 64, 1 << 14
+LOW, WIDTH, DONE, AHEAD = 0, 1, 2, 3  # Places in a state. DONE counts the words that went out.
+SHIFT_24, SHIFT_16, SHIFT_48 = np.uint64(PROBABILITY_BITS), np.uint64(16), np.uint64(48)
+NARROW, FULL_WORD = np.uint64(1 << 48), np.uint16((1 << 16) - 1)
+ZERO, ONE = np.uint64(0), np.uint64(1)
+
+
+def encode_bits(bits: Bits, size: int, model: Model) -> bytes:
+    state = np.array([0, EVERYTHING, 0, 0], dtype=np.uint64)
+    stream = np.empty(2 * size, dtype=np.uint16)  # At most two words per bit.
+    for start, stop in _chunks(size):
+        with np.errstate(over="ignore"):
+            _encode_chunk(bits, start, model(start, stop, bits), state, stream)
+    words = stream[: int(state[DONE])]
+    number, length = _last_bytes(int(state[LOW]), int(state[WIDTH]))
+    if number >> 64:
+        _carry(words, np.int64(words.size))
+    return words.astype(">u2").tobytes() + (number % (1 << 64)).to_bytes(8, "big")[:length]
+
+
+def decode_bits(data: bytes, size: int, model: Model) -> Bits:
+    """`PayloadError` for every byte string that `encode_bits` does not write for this size and model."""
+    words = np.frombuffer(data[8:] + bytes(len(data[8:]) % 2), dtype=">u2").astype(np.uint16)
+    first = int.from_bytes(data[:8].ljust(8, b"\0"), "big")
+    state = np.array([0, EVERYTHING, 0, first], dtype=np.uint64)
+    bits = np.zeros(byte_count(size), dtype=np.uint8)
+    for start, stop in _chunks(size):
+        with np.errstate(over="ignore"):
+            _decode_chunk(words, start, model(start, stop, bits), state, bits)
+    number, length = _last_bytes(int(state[LOW]), int(state[WIDTH]))
+    # A number that starts outside of the first interval would have run out of all others.
+    in_form = first < EVERYTHING and int(state[LOW]) + int(state[AHEAD]) == number
+    if not in_form or len(data) != 2 * int(state[DONE]) + length:
+        raise PayloadError(f"the {len(data)} bytes are not the range code of {size} bits")
+    return bits
+
+
+def _chunks(size: int) -> Iterator[tuple[int, int]]:
+    """Short ones first, so that a model that learns from the bits before a chunk soon knows something."""
+    start, length = 0, FIRST_CHUNK
+    while start < size:
+        yield start, min(start + length, size)
+        start, length = start + length, min(2 * length, LARGEST_CHUNK)
+
+
+def _last_bytes(low: int, width: int) -> tuple[int, int]:
+    """(number, length): the first `length` bytes of `number`, followed by anything, lie in [low, low + width). A 65th
+    bit of the number is a carry. As width >= 2^48, three bytes are always enough."""
+    if width == EVERYTHING:  # Not one bit was coded.
+        return 0, 0
+    length, unit = 1, 1 << 56
+    while True:
+        number = -(-low // unit) * unit
+        if number + unit <= low + width:
+            return number, length
+        length, unit = length + 1, unit >> 8
+
+
+@njit
+def _encode_chunk(bits: Bits, start: int, zeros: Zeros, state: State, stream: Stream) -> None:
+    low, width, written = state[LOW], state[WIDTH], np.int64(state[DONE])
+    for index in range(zeros.size):
+        place = start + index
+        # Width becomes (width >> 24) * zero for a 0 and width - (width >> 24) * zero for a 1. With a mask instead of a
+        # branch a fair bit costs no more than a rare one, and one multiplication and one addition are all that the next
+        # bit waits for.
+        mask = ZERO - np.uint64((bits[place >> 3] >> np.uint8(place & 7)) & np.uint8(1))
+        signed = (np.uint64(zeros[index]) ^ mask) - mask
+        before = width
+        width = (width & mask) + (width >> SHIFT_24) * signed
+        below = (before - width) & mask
+        low += below
+        if low < below:
+            _carry(stream, written)
+        while width < NARROW:
+            stream[written] = np.uint16(low >> SHIFT_48)
+            written += np.int64(1)
+            low <<= SHIFT_16
+            width <<= SHIFT_16
+    state[LOW], state[WIDTH], state[DONE] = low, width, np.uint64(written)
+
+
+@njit
+def _carry(stream: Stream, written: np.int64) -> None:
+    place = written - np.int64(1)
+    while stream[place] == FULL_WORD:
+        stream[place] = np.uint16(0)
+        place -= np.int64(1)
+    stream[place] += np.uint16(1)
+
+
+@njit
+def _decode_chunk(stream: Stream, start: int, zeros: Zeros, state: State, bits: Bits) -> None:
+    low, width, read, ahead = state[LOW], state[WIDTH], np.int64(state[DONE]), state[AHEAD]
+    for base in range(0, zeros.size, 8):
+        byte = ZERO
+        for lane in range(min(8, zeros.size - base)):
+            split = (width >> SHIFT_24) * np.uint64(zeros[base + lane])
+            rest = width - split
+            one = ahead >= split
+            low += split if one else ZERO
+            ahead = ahead - split if one else ahead
+            width = rest if one else split
+            byte |= np.uint64(one) << np.uint64(lane)
+            while width < NARROW:
+                word = ZERO
+                if read < stream.size:
+                    word = np.uint64(stream[read])
+                read += np.int64(1)
+                ahead = (ahead << SHIFT_16) | word
+                low <<= SHIFT_16
+                width <<= SHIFT_16
+        bits[(start + base) >> 3] = np.uint8(byte)
+    state[LOW], state[WIDTH], state[DONE], state[AHEAD] = low, width, np.uint64(read), ahead
