@@ -18,7 +18,7 @@ from subbit.codecs.base import Shared, Vector
 from subbit.codecs.jit import njit
 from subbit.codecs.planes import pack_planes, plane_bytes, unpack_planes
 from subbit.codecs.rotation import Signs, block_bounds, draw_signs, rotate_block, rotate_block_back
-from subbit.codecs.vectors import check_finite, check_length, values_from_bytes, values_to_bytes
+from subbit.codecs.vectors import check_finite, check_length, count_boundaries, values_from_bytes, values_to_bytes
 from subbit.errors import PayloadError
 
 LARGEST_VALUE = 2.0**100
@@ -108,11 +108,7 @@ def _quantise(
 @njit
 def _nearest(values: Vector, unit: np.float32, centroids: Vector, levels: NDArray[np.uint8]) -> float:
     """Level of the centroid nearest to each value * unit, into `levels`, which is zero; returns <centroids, values>."""
-    for upper in range(1, centroids.size):
-        # One vectorised pass for each boundary beats a bisection for each value, whose branches nobody can predict.
-        boundary = (centroids[upper - 1] + centroids[upper]) * np.float32(0.5) / unit
-        for place in range(values.size):
-            levels[place] += np.uint8(values[place] >= boundary)
+    count_boundaries(values, (centroids[1:] + centroids[:-1]) * np.float32(0.5) / unit, levels)
     nearest = np.empty(values.size, np.float32)
     for place in range(values.size):
         nearest[place] = centroids[levels[place]]
