@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,8 @@ def test_every_relative_link_leads_somewhere() -> None:
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_table_of_results_is_what_the_committed_file_says() -> None:
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_readme.py"))
+    assert namespace["rendered_readme"](README) == README

@@ -59,14 +59,16 @@ def run_job(
     *,
     resume: bool = False,
     report: Callable[[Progress], None] | None = None,
+    make_engine: Callable[[Workplace], Engine] | None = None,
 ) -> Result:
-    """Run, or go on with, one job. Without a folder nothing is written and nothing can be resumed."""
+    """Run, or go on with, one job. Without a folder nothing is written and nothing can be resumed.
+
+    `make_engine` replaces the choice between this process and several by any other way to reach the clients.
+    """
     started = time.monotonic()
     workplace = Workplace(problem, settings)
     state, ledger, events = _begin(workplace, folder, resume)
-    engine: Engine = (
-        InProcess(workplace, settings.run.threads) if settings.run.workers == 1 else Workers(problem, settings)
-    )
+    engine = (make_engine or _simulator)(workplace)
     try:
         if state.phase == "head":
             _fit_head(workplace, state, engine, ledger, events)
@@ -79,6 +81,13 @@ def run_job(
     if folder is not None:
         folder.write_summary(summary)
     return Result(summary, workplace.module)
+
+
+def _simulator(workplace: Workplace) -> Engine:
+    run = workplace.settings.run
+    if run.workers == 1:
+        return InProcess(workplace, run.threads)
+    return Workers(workplace.problem, workplace.settings)
 
 
 def _begin(

@@ -1,0 +1,50 @@
+"""Write the table of results into README.md from `benchmarks/results/demo-comparison.json`.
+
+    subbit compare fedpm deltamask deltamask:preset=paper fedavg --config experiments/demo.toml --seeds 3 --json \
+        > benchmarks/results/demo-comparison.json
+    python benchmarks/render_readme.py
+
+`tests/test_readme.py` fails when the README shows anything else than what this makes of the committed file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "demo-comparison.json"
+MARKERS = re.compile(r"(<!-- results[^>]*-->\n).*?(<!-- /results -->)", re.DOTALL)
+
+
+def render(comparison: dict[str, Any]) -> str:
+    runs = next(iter(comparison["runs"].values()))
+    first, before = runs[0], next(iter(comparison["methods"].values()))["accuracy_before"]
+    lines = [
+        f"Measured on `{first['dataset']}` with `{first['model']}`, {first['clients']} clients, {first['rounds']} "
+        f"rounds, {comparison['seeds']} seeds; the fitted head alone has accuracy {before:.3f}. Bits are per trained "
+        "parameter, client and round; MB are over all clients and rounds.",
+        "",
+        "| method | accuracy | up, bits | down, bits | up, MB | down, MB | false flips per upload |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for label, row in comparison["methods"].items():
+        false = row["false_flips_per_upload"]
+        lines.append(
+            f"| `{label}` | {row['accuracy']:.3f} ± {row['accuracy_spread']:.3f} | {row['uplink_bpp']:.3f} "
+            f"| {row['downlink_bpp']:.2f} | {row['uplink_mb']:.2f} | {row['downlink_mb']:.2f} "
+            f"| {'0' if false is None else f'{false:.0f}'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def rendered_readme(text: str) -> str:
+    table = render(json.loads(RESULTS.read_text()))
+    return MARKERS.sub(lambda match: match.group(1) + table + match.group(2), text)
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    readme.write_text(rendered_readme(readme.read_text()))
