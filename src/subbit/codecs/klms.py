@@ -31,7 +31,7 @@ from subbit.codecs.bits import check_bits, pack_bits, unpack_bits
 from subbit.codecs.jit import njit
 from subbit.codecs.planes import pack_planes, plane_bytes, unpack_planes
 from subbit.codecs.rans import decode_symbols, encode_symbols
-from subbit.codecs.sampler import Thresholds, uniforms
+from subbit.codecs.sampler import Thresholds, hash_place, subkeys, uniforms
 from subbit.codecs.varint import read_varint, write_varint
 from subbit.errors import ConfigError, PayloadError
 
@@ -115,10 +115,11 @@ class Klms(Codec[Bits]):
                 f"{count} blocks of {lengths.sum(dtype=np.int64)} steps, expected {steps} steps", "value"
             )
         bounds = _bounds(lengths, data[0], shared.size)
+        first_key = shared.key ^ CANDIDATE_PURPOSE
+        keys = np.array([subkeys(first_key + candidate) for candidate in range(1 << self.candidate_bits)], np.uint32)
         ones = np.zeros(shared.size, np.bool_)
-        for choice, start, stop in zip(choices.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            draws = uniforms((shared.key ^ CANDIDATE_PURPOSE) + choice, start, stop - start)
-            np.less(draws, prior[start:stop], out=ones[start:stop])
+        with np.errstate(over="ignore"):
+            _draw(choices, bounds, keys, prior, ones)
         return pack_bits(ones)
 
     def _step_bits(self, divergence: float) -> int:
@@ -174,3 +175,18 @@ def _cut(divergence: Values, rate: float, lengths: NDArray[np.uint16]) -> int:
 def _slopes_of_ones(draws: Thresholds, thresholds: Thresholds, slopes: Vector, terms: Vector) -> None:
     for place in range(draws.size):
         terms[place] = slopes[place] if draws[place] < thresholds[place] else np.float32(0)
+
+
+@njit
+def _draw(
+    choices: NDArray[np.uint16],
+    bounds: Places,
+    keys: NDArray[np.uint32],
+    thresholds: Thresholds,
+    ones: NDArray[np.bool_],
+) -> None:
+    """The chosen candidate of each block, hashed place by place as `uniforms` does."""
+    for block in range(choices.size):
+        first, second, third = keys[choices[block]]
+        for place in range(bounds[block], bounds[block + 1]):
+            ones[place] = hash_place(np.uint32(place), first, second, third) < thresholds[place]

@@ -43,7 +43,7 @@ def sample_bits(thresholds: Thresholds, key: int, start: int = 0) -> Bits:
     size = thresholds.size
     words = np.zeros((size + WORD - 1) // WORD, dtype=np.uint32)
     with np.errstate(over="ignore"):
-        _sample_words(thresholds, *_subkeys(key), _checked_start(start, size), words)
+        _sample_words(thresholds, *subkeys(key), _checked_start(start, size), words)
     return words.astype("<u4", copy=False).view(np.uint8)[: (size + 7) // 8].copy()
 
 
@@ -51,13 +51,13 @@ def uniforms(key: int, start: int, count: int) -> NDArray[np.uint32]:
     """u_start ... u_{start + count - 1}."""
     out = np.empty(count, dtype=np.uint32)
     with np.errstate(over="ignore"):
-        _fill_uniforms(*_subkeys(key), _checked_start(start, count), out)
+        _fill_uniforms(*subkeys(key), _checked_start(start, count), out)
     return out
 
 
 def uniforms_numpy(key: int, start: int, count: int) -> NDArray[np.uint32]:
     """The same numbers from array operations alone: the oracle of the kernels."""
-    first, second, third = _subkeys(key)
+    first, second, third = subkeys(key)
     x = np.arange(start, start + count, dtype=np.uint32) ^ first
     x = (x ^ (x >> SHIFT_16)) * MULTIPLIER_1 + second
     x = (x ^ (x >> SHIFT_15)) * MULTIPLIER_2 ^ third
@@ -103,7 +103,8 @@ def _checked_start(start: int, count: int) -> np.uint32:
     return np.uint32(start)
 
 
-def _subkeys(key: int) -> Keys:
+def subkeys(key: int) -> Keys:
+    """The three words of a key that `hash_place` takes: for kernels that draw in an order of their own."""
     first, second = _splitmix64(key), _splitmix64(key + 0x9E3779B97F4A7C15)
     return np.uint32(first & MASK_32), np.uint32(first >> 32), np.uint32(second & MASK_32)
 
@@ -117,7 +118,8 @@ def _splitmix64(value: int) -> int:
 
 
 @njit
-def _hash(x: np.uint32, first: np.uint32, second: np.uint32, third: np.uint32) -> np.uint32:
+def hash_place(x: np.uint32, first: np.uint32, second: np.uint32, third: np.uint32) -> np.uint32:
+    """u of place x under the key of those three words."""
     # The casts keep numba in 32 bits (it widens every product to 64), where AVX2 has eight lanes.
     x = np.uint32(x ^ first)
     x = np.uint32(np.uint32(x ^ (x >> SHIFT_16)) * MULTIPLIER_1)
@@ -133,7 +135,7 @@ def _fill_uniforms(
     first: np.uint32, second: np.uint32, third: np.uint32, start: np.uint32, out: NDArray[np.uint32]
 ) -> None:
     for place in range(out.size):
-        out[place] = _hash(np.uint32(start + np.uint32(place)), first, second, third)
+        out[place] = hash_place(np.uint32(start + np.uint32(place)), first, second, third)
 
 
 @njit
@@ -152,9 +154,9 @@ def _sample_words(
         bits = np.uint32(0)
         base = np.uint32(start + np.uint32(word * WORD))
         for lane in range(WORD):
-            uniform = _hash(np.uint32(base + np.uint32(lane)), first, second, third)
+            uniform = hash_place(np.uint32(base + np.uint32(lane)), first, second, third)
             bits = np.uint32(bits | (WEIGHTS[lane] if uniform < thresholds[word * WORD + lane] else np.uint32(0)))
         words[word] = bits
     for place in range(full * WORD, thresholds.size):
-        if _hash(np.uint32(start + np.uint32(place)), first, second, third) < thresholds[place]:
+        if hash_place(np.uint32(start + np.uint32(place)), first, second, third) < thresholds[place]:
             words[full] = np.uint32(words[full] | WEIGHTS[place % WORD])
