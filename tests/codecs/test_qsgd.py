@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from subbit.codecs.base import Shared, Vector
 from subbit.codecs.qsgd import Qsgd
-from subbit.codecs.rans import encode_symbols
+from subbit.codecs.symbols import encode_symbols
 from subbit.errors import ConfigError, PayloadError
 
 values = st.floats(-(2.0**100), 2.0**100, width=32)

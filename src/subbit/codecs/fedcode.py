@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subbit.codecs.base import Codec, Kind, Shared, Vector, register_codec
-from subbit.codecs.rans import decode_symbols, encode_symbols
+from subbit.codecs.symbols import decode_symbols, encode_symbols
 from subbit.codecs.vectors import check_vector, count_boundaries, values_from_bytes, values_to_bytes
 from subbit.errors import ConfigError, PayloadError
 

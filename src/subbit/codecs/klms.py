@@ -30,8 +30,8 @@ from subbit.codecs.base import Bits, Codec, Kind, Shared, Vector, register_codec
 from subbit.codecs.bits import check_bits, pack_bits, unpack_bits
 from subbit.codecs.jit import njit
 from subbit.codecs.planes import pack_planes, plane_bytes, unpack_planes
-from subbit.codecs.rans import decode_symbols, encode_symbols
 from subbit.codecs.sampler import Thresholds, hash_place, subkeys, uniforms
+from subbit.codecs.symbols import decode_symbols, encode_symbols
 from subbit.codecs.varint import read_varint, write_varint
 from subbit.errors import ConfigError, PayloadError
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from subbit.codecs.base import Codec, Kind, Shared, Vector, register_codec
 from subbit.codecs.jit import njit
-from subbit.codecs.rans import Symbols, decode_symbols, encode_symbols
 from subbit.codecs.sampler import uniforms
+from subbit.codecs.symbols import Symbols, decode_symbols, encode_symbols
 from subbit.codecs.vectors import check_vector, values_from_bytes, values_to_bytes
 from subbit.errors import ConfigError, PayloadError
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subbit.codecs.rans import TOTAL, _scaled, decode_symbols, encode_symbols
+from subbit.codecs.symbols import TOTAL, _scaled, decode_symbols, encode_symbols
 from subbit.errors import PayloadError
 
 
