@@ -10,8 +10,8 @@ from pyfusefilter._xorfilter import ffi, lib
 from subbit.codecs import fuse
 from subbit.codecs.bits import unpack_bits
 from subbit.codecs.fuse import build_fuse, fuse_shape, query_fuse, seed_counter
-from subbit.codecs.hashing import fingerprint, multiply_high, murmur64, seed_of_attempt, seeds
-from subbit.codecs.peeling import peel
+from subbit.codecs.hashing import MAXIMUM_ATTEMPTS, fingerprint, multiply_high, murmur64, seed_of_attempt
+from subbit.codecs.peeling import Fingerprints, Peeler, Slots, peel_stack, solve
 from subbit.errors import PayloadError
 from subbit.randomness import numpy_generator
 
@@ -47,7 +47,8 @@ def test_three_wise_filter_has_the_bytes_of_the_c_header(count: int, bits: int) 
 
 def test_seeds_and_hash_are_those_of_the_c_header() -> None:
     counter = ffi.new("uint64_t *", 12345)
-    assert [int(seed) for seed in seeds(12345)] == [lib.xor_rng_splitmix64(counter) for _ in range(64)]
+    for attempt in range(MAXIMUM_ATTEMPTS):
+        assert int(seed_of_attempt(12345, attempt)) == lib.xor_rng_splitmix64(counter)
     for value in (0, 1, 0xDEADBEEF, (1 << 64) - 1):
         with np.errstate(over="ignore"):
             hashed = np.uint64(murmur64(np.uint64(value)))
@@ -117,33 +118,31 @@ def test_peeling_by_hand() -> None:
     """Slots 0..4, keys {0, 1, 2} and {2, 3, 4}. Alone are 0, 1, 3, 4; the stack gives 4, so key 1 goes first, and
     its slot 2 then has one key, which is 0."""
     order, chosen = np.zeros(2, np.uint32), np.zeros(2, np.uint32)
-    assert peel(np.array([[0, 1, 2], [2, 3, 4]], np.uint32), 5, order, chosen) == 2
+    assert peel_stack(np.array([[0, 1, 2], [2, 3, 4]], np.uint32), 5, order, chosen) == 2
     assert order.tolist() == [1, 0]
     assert chosen.tolist() == [4, 2]
 
 
 def test_equations_that_hang_together_are_not_peeled() -> None:
     order, chosen = np.zeros(2, np.uint32), np.zeros(2, np.uint32)
-    assert peel(np.array([[0, 1, 2], [0, 1, 2]], np.uint32), 3, order, chosen) == 0
+    assert peel_stack(np.array([[0, 1, 2], [0, 1, 2]], np.uint32), 3, order, chosen) == 0
 
 
 def test_construction_goes_on_to_the_next_seed_and_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     positions = random_positions(50, 1000)
     tried = []
 
-    def failing(
-        slots: NDArray[np.uint32], slot_count: int, order: NDArray[np.uint32], chosen: NDArray[np.uint32]
-    ) -> int:
-        tried.append(slots.copy())
-        return 0 if len(tried) <= limit else peel(slots, slot_count, order, chosen)
+    def failing(slots: Slots, wanted: Fingerprints, slot_count: int, peel: Peeler) -> Fingerprints | None:
+        tried.append(slots)
+        return None if len(tried) <= failures else solve(slots, wanted, slot_count, peel)
 
-    monkeypatch.setattr(fuse, "peel", failing)
-    limit = 2
+    monkeypatch.setattr(fuse, "solve", failing)
+    failures = 2
     attempt, fingerprints = build_fuse(positions, 3, 3, TYPES[8])
     assert attempt >= 2
     assert not np.array_equal(tried[0], tried[1])
     seed = seed_of_attempt(seed_counter(3), attempt)
     assert unpack_bits(query_fuse(fingerprints, seed, fuse_shape(50, 3), 3, 1000), 1000)[positions].all()
-    limit = 1000
+    failures = 1000
     with pytest.raises(PayloadError, match="no binary fuse filter of 50 keys"):
         build_fuse(positions, 3, 3, TYPES[8])

@@ -7,7 +7,6 @@ their bits. All arithmetic is modulo 2^64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeVar
 
 import numpy as np
@@ -17,28 +16,25 @@ from subbit.codecs.jit import njit
 from subbit.randomness import MASK_64
 
 Hash = TypeVar("Hash", np.uint64, NDArray[np.uint64])
+Hashes = NDArray[np.uint64]
 
 LOW_32 = np.uint64(0xFFFFFFFF)
-SHIFT_32, SHIFT_33 = np.uint64(32), np.uint64(33)
+SHIFT_18, SHIFT_32, SHIFT_33 = np.uint64(18), np.uint64(32), np.uint64(33)
 MULTIPLIER_1, MULTIPLIER_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 GOLDEN = 0x9E3779B97F4A7C15
 MAXIMUM_ATTEMPTS = 64
-"""Seeds that a construction tries. Each succeeds with probability above one half, so the last one is never reached."""
-
-
-def seeds(counter: int) -> Iterator[np.uint64]:
-    """The `MAXIMUM_ATTEMPTS` seeds that follow `counter`, by splitmix64."""
-    for _ in range(MAXIMUM_ATTEMPTS):
-        counter = (counter + GOLDEN) & MASK_64
-        mixed = ((counter ^ (counter >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK_64
-        yield np.uint64(mixed ^ (mixed >> 31))
+"""Seeds that a construction tries. Most succeed, so the last one is never reached."""
+BLOCK = 128
+"""Hashes computed together: a loop without lookups is one that the compiler turns into vector instructions."""
 
 
 def seed_of_attempt(counter: int, attempt: int) -> np.uint64:
-    """The seed number `attempt` of `seeds(counter)`, counted from 0."""
-    return list(seeds(counter))[attempt]
+    """Number `attempt`, from 0, of the seeds that splitmix64 draws after `counter`."""
+    counter = (counter + (attempt + 1) * GOLDEN) & MASK_64
+    mixed = ((counter ^ (counter >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK_64
+    return np.uint64(mixed ^ (mixed >> 31))
 
 
 @njit
@@ -60,3 +56,34 @@ def multiply_high(hashed: np.uint64, factor: np.uint64) -> np.uint64:
 def fingerprint(hashed: Hash) -> Hash:
     """The low 8, 16 or 32 bits of this are what a filter stores of a key."""
     return hashed ^ (hashed >> SHIFT_32)
+
+
+@njit
+def hash_block(first: np.uint64, factor: np.uint64, hashes: Hashes, scaled: Hashes) -> None:
+    """The hashes of first, first + 1, ... (seed included), as they are and mapped to 0..factor-1."""
+    for index in range(hashes.size):
+        hashed = murmur64(first + np.uint64(index))
+        hashes[index] = hashed
+        scaled[index] = multiply_high(hashed, factor)
+
+
+@njit
+def group_by_hash(
+    positions: NDArray[np.uint32], seed: np.uint64, dropped: np.uint32, group_bits: np.uint64
+) -> NDArray[np.uint32]:
+    """The positions, ordered by the upper `group_bits` bits of the hash of position >> dropped.
+
+    In this order one group after the other works on a small part of the slots, which then stays in cache.
+    """
+    shift = np.uint64(64) - group_bits
+    starts = np.zeros((1 << np.int64(group_bits)) + 1, np.int64)
+    for position in positions:
+        starts[np.int64(murmur64(np.uint64(position >> dropped) + seed) >> shift) + 1] += 1
+    for index in range(1, starts.size):
+        starts[index] += starts[index - 1]
+    grouped = np.empty_like(positions)
+    for position in positions:
+        group = np.int64(murmur64(np.uint64(position >> dropped) + seed) >> shift)
+        grouped[starts[group]] = position
+        starts[group] += 1
+    return grouped
