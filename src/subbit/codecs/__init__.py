@@ -1,6 +1,8 @@
 """Payloads to bytes and back: see `subbit.codecs.base` for the seam. Importing this package registers every codec."""
 
 from subbit.codecs import bits as bits
+from subbit.codecs import bloom as bloom
+from subbit.codecs import counts as counts
 from subbit.codecs import dense as dense
 from subbit.codecs import drive as drive
 from subbit.codecs import eden as eden

@@ -39,7 +39,7 @@ FIRST_CHUNK, LARGEST_CHUNK = 64, 1 << 14
 LOW, WIDTH, DONE, AHEAD = 0, 1, 2, 3  # Places in a state. DONE counts the words that went out.
 SHIFT_24, SHIFT_16, SHIFT_48 = np.uint64(PROBABILITY_BITS), np.uint64(16), np.uint64(48)
 NARROW, FULL_WORD = np.uint64(1 << 48), np.uint16((1 << 16) - 1)
-ZERO, ONE = np.uint64(0), np.uint64(1)
+ZERO = np.uint64(0)
 
 
 def encode_bits(bits: Bits, size: int, model: Model) -> bytes:

@@ -1,154 +1,168 @@
-"""A static entropy coder for small alphabets: rANS (Duda, "Asymmetric numeral systems", 2013).
+"""Range asymmetric numeral system (Duda, "Asymmetric numeral systems", arXiv:1311.2540) for symbols of a few alphabets
+with fixed frequencies: a table lookup and a multiplication per symbol to read, where a range coder divides.
 
-One table of frequencies for the whole sequence, in units of 2^-16, goes first; then a state x between 2^32 and 2^48 and
-the 16-bit words that the sender pushed out of it, last word first. With frequency f and cumulated frequency c of a
-symbol:
+A state x >= 2^32 takes a symbol with frequency f of 2^16, whose slots begin at s, by
 
-    encode (backwards):   push out 16 bits if x >= f 2^32, then    x = (x // f) 2^16 + x % f + c
-    decode:               x = f (x >> 16) + x % 2^16 - c,          then pull in 16 bits if x < 2^32
+    write:  if x >= f 2^32: emit the low 16 bits of x, x >>= 16;   x = (x // f) 2^16 + x % f + s
+    read:   symbol that owns slot = x % 2^16;   x = f (x >> 16) + slot - s;   if x < 2^32: x = x 2^16 + next word
 
-The cost is the entropy of the sequence, a table of about three bytes for each symbol that occurs, and six bytes. The
-encoder starts from the state 2^32, so a decoder that does not end there, with every word used, has read something that
-no encoder wrote.
+Writing runs from the last place to the first, so that reading runs forwards. Two states take turns, because each step
+waits for the one before it. A stream is the two states after the last step of the writer (six bytes each) and the words
+in reading order; it is in form if the reader ends with both states at 2^32, where the writer began, and no word is
+left.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subbit.codecs.jit import njit
-from subbit.codecs.varint import read_varint, write_varint
 from subbit.errors import PayloadError
 
-Symbols = NDArray[np.uint16]
-Frequencies = NDArray[np.uint32]
+Alphabet = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Ascending symbols and their frequencies, which add up to `SCALE`; both empty for an alphabet that never occurs."""
+Alphabets = NDArray[np.uint8]
+"""The number of the alphabet at each place."""
+Values = NDArray[np.uint16]
 
-TOTAL = 1 << 16
-SHIFT, TWO_SHIFTS, LOW_BITS, START = np.uint64(16), np.uint64(32), np.uint64(0xFFFF), np.uint64(1 << 32)
-STATE_WORDS = 3
-
-
-def encode_symbols(symbols: Symbols, alphabet: int) -> bytes:
-    """Any symbols below `alphabet`, which is at most 2^16. The receiver must know how many there are, and the
-    alphabet."""
-    if symbols.size == 0:
-        return b""
-    counts = np.bincount(symbols, minlength=alphabet)
-    used = np.flatnonzero(counts)
-    frequencies = np.zeros(alphabet, np.uint32)
-    frequencies[used] = _scaled(counts[used])
-    gaps = np.diff(used, prepend=-1) - 1
-    table = write_varint(len(used) - 1) + b"".join(write_varint(int(gap)) for gap in gaps)
-    table += frequencies[used[:-1]].astype("<u2").tobytes()  # The last one is what the others leave of 2^16.
-    if len(used) == 1:
-        return table
-    words = np.empty(symbols.size + STATE_WORDS, np.uint16)
-    with np.errstate(over="ignore"):
-        count = _push(symbols, frequencies, _cumulated(frequencies), words)
-    return table + words[:count][::-1].astype("<u2").tobytes()
+SCALE_BITS = 16
+SCALE = 1 << SCALE_BITS
+COARSE_BITS = 10  # The tables of a dozen alphabets fit into the first-level cache.
+STATE_BYTES = 6
+BITS_16, BITS_32, LOW_16 = np.uint64(16), np.uint64(32), np.uint64(0xFFFF)
+START = np.uint64(1 << 32)
+COARSE_SHIFT, COARSE_SLOTS = np.uint64(SCALE_BITS - COARSE_BITS), np.uint64(1 << COARSE_BITS)
 
 
-def decode_symbols(data: bytes, count: int, alphabet: int) -> Symbols:
-    """Exactly `count` symbols below `alphabet`, from exactly these bytes."""
-    if count == 0:
-        if data:
-            raise PayloadError(f"{len(data)} bytes where there is no symbol", "size")
-        return np.zeros(0, np.uint16)
-    used, offset = _read_used(data, min(count, alphabet), alphabet)
-    end = offset + 2 * (len(used) - 1)
-    if len(data) < end or (len(data) - end) % 2:
-        raise PayloadError("the bytes end inside the table of frequencies or inside a word", "truncated")
-    frequencies = np.zeros(alphabet, np.uint32)
-    frequencies[used[:-1]] = np.frombuffer(data, "<u2", len(used) - 1, offset)
-    rest = TOTAL - int(frequencies.sum(dtype=np.int64))
-    if rest < 1 or not frequencies[used[:-1]].all():
-        raise PayloadError("a frequency of zero, or frequencies above one in total", "value")
-    frequencies[used[-1]] = rest
-    words = np.frombuffer(data, "<u2", offset=end).astype(np.uint16)
-    if len(used) == 1:
-        if words.size:
-            raise PayloadError(f"{len(data) - end} bytes follow a sequence of one repeated symbol", "size")
-        return np.full(count, used[0], np.uint16)
-    symbols = np.empty(count, np.uint16)
-    slots = np.repeat(np.arange(alphabet, dtype=np.uint16), frequencies)
-    with np.errstate(over="ignore"):
-        whole = (
-            words.size >= STATE_WORDS
-            and words[0] > 0
-            and _pull(words, frequencies, _cumulated(frequencies), slots, symbols)
+@dataclass(frozen=True)
+class Tables:
+    """The symbols of all alphabets one after another."""
+
+    symbols: NDArray[np.uint16]
+    frequencies: NDArray[np.uint32]
+    starts: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+    """Alphabet k owns the symbols offsets[k] to offsets[k + 1] - 1."""
+
+    @classmethod
+    def of(cls, alphabets: Sequence[Alphabet]) -> Tables:
+        starts = [np.cumsum(frequencies) - frequencies for _, frequencies in alphabets]
+        return cls(
+            np.concatenate([symbols for symbols, _ in alphabets]).astype(np.uint16),
+            np.concatenate([frequencies for _, frequencies in alphabets]).astype(np.uint32),
+            np.concatenate(starts).astype(np.uint32),
+            np.cumsum([0] + [symbols.size for symbols, _ in alphabets]),
         )
-    if not whole:
-        raise PayloadError(f"not the code of {count} symbols: it ends too early, too late or in the wrong state")
-    return symbols
+
+    def coarse(self) -> NDArray[np.uint16]:
+        """For each alphabet and each 64th slot: its owner, counted from the first symbol of the alphabet."""
+        slots = np.arange(1 << COARSE_BITS) << (SCALE_BITS - COARSE_BITS)
+        found = np.zeros((self.offsets.size - 1, slots.size), dtype=np.uint16)
+        for alphabet, (begin, end) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True)):
+            if end > begin:
+                found[alphabet] = np.searchsorted(self.starts[begin:end], slots, side="right") - 1
+        return found.reshape(-1)
+
+    def entries(self, symbol_count: int) -> NDArray[np.uint32]:
+        """Where symbol s of alphabet k stands, at k * symbol_count + s."""
+        places = np.zeros((self.offsets.size - 1) * symbol_count, dtype=np.uint32)
+        alphabets = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+        places[alphabets * symbol_count + self.symbols] = np.arange(self.symbols.size)
+        return places
 
 
-def _read_used(data: bytes, most: int, alphabet: int) -> tuple[NDArray[np.int64], int]:
-    """The symbols that occur, rising, and the offset behind them."""
-    last, offset = read_varint(data, 0, most - 1, "number of used symbols")
-    used = np.zeros(last + 1, np.int64)
-    symbol = -1
-    for place in range(last + 1):
-        gap, offset = read_varint(data, offset, alphabet - symbol - 2, "gap between used symbols")
-        symbol += gap + 1
-        used[place] = symbol
-    return used, offset
+def encode_symbols(values: Values, alphabets: Alphabets, tables: Tables, symbol_count: int) -> bytes:
+    words = np.empty(values.size, dtype=np.uint16)
+    entries = tables.entries(symbol_count)
+    first, second, begin = _encode(values, alphabets, entries, symbol_count, tables.frequencies, tables.starts, words)
+    states = int(first).to_bytes(STATE_BYTES, "little") + int(second).to_bytes(STATE_BYTES, "little")
+    return states + words[int(begin) :].astype("<u2", copy=False).tobytes()
 
 
-def _scaled(counts: NDArray[np.int64]) -> Frequencies:
-    """Frequencies in proportion to the counts, each at least 1, together 2^16. What rounding leaves goes to the
-    largest."""
-    scaled: NDArray[np.int64] = np.maximum(1, counts * TOTAL // counts.sum())
-    while (excess := int(scaled.sum()) - TOTAL) != 0:
-        largest = int(np.argmax(scaled))
-        scaled[largest] -= min(excess, int(scaled[largest]) // 2)  # A negative excess adds.
-    return scaled.astype(np.uint32)
-
-
-def _cumulated(frequencies: Frequencies) -> Frequencies:
-    return np.append(0, np.cumsum(frequencies)[:-1]).astype(np.uint32)
+def decode_symbols(data: bytes, alphabets: Alphabets, tables: Tables) -> Values:
+    if len(data) < 2 * STATE_BYTES or len(data) % 2:
+        raise PayloadError(f"{len(data)} bytes are not two states and whole words", "truncated")
+    states = [int.from_bytes(data[begin : begin + STATE_BYTES], "little") for begin in (0, STATE_BYTES)]
+    if min(states) < 1 << 32:
+        raise PayloadError("a state lies below 2^32", "value")
+    words = np.frombuffer(data, dtype="<u2", offset=2 * STATE_BYTES).astype(np.uint16, copy=False)
+    values = np.empty(alphabets.size, dtype=np.uint16)
+    in_form = _decode(
+        np.uint64(states[0]),
+        np.uint64(states[1]),
+        words,
+        alphabets,
+        tables.coarse(),
+        tables.offsets,
+        tables.symbols,
+        tables.frequencies,
+        tables.starts,
+        values,
+    )
+    if not in_form:
+        raise PayloadError(f"the {len(data)} bytes are not the code of {alphabets.size} symbols")
+    return values
 
 
 @njit
-def _push(symbols: Symbols, frequencies: Frequencies, cumulated: Frequencies, words: NDArray[np.uint16]) -> int:
-    """Number of words, which is at most one for each symbol, and the state."""
-    state = START
-    count = 0
-    for place in range(symbols.size - 1, -1, -1):
-        frequency = np.uint64(frequencies[symbols[place]])
-        if state >= frequency << TWO_SHIFTS:
-            words[count] = np.uint16(state & LOW_BITS)
-            count += 1
-            state >>= SHIFT
-        quotient = state // frequency
-        state = (quotient << SHIFT) + (state - quotient * frequency) + np.uint64(cumulated[symbols[place]])
-    for word in range(STATE_WORDS):
-        words[count + word] = np.uint16(state & LOW_BITS)
-        state >>= SHIFT
-    return count + STATE_WORDS
-
-
-@njit
-def _pull(
+def _encode(
+    values: Values,
+    alphabets: Alphabets,
+    entries: NDArray[np.uint32],
+    symbol_count: int,
+    frequencies: NDArray[np.uint32],
+    starts: NDArray[np.uint32],
     words: NDArray[np.uint16],
-    frequencies: Frequencies,
-    cumulated: Frequencies,
-    slots: NDArray[np.uint16],
-    symbols: Symbols,
+) -> tuple[np.uint64, np.uint64, int]:
+    first, second = START, START
+    begin = words.size
+    for place in range(values.size - 1, -1, -1):
+        entry = entries[np.int64(alphabets[place]) * symbol_count + np.int64(values[place])]
+        frequency = np.uint64(frequencies[entry])
+        state = second
+        if (state >> BITS_32) >= frequency:
+            begin -= 1
+            words[begin] = np.uint16(state & LOW_16)
+            state >>= BITS_16
+        quotient = state // frequency
+        state = (quotient << BITS_16) + (state - quotient * frequency) + np.uint64(starts[entry])
+        first, second = state, first
+    return first, second, begin
+
+
+@njit
+def _decode(
+    first: np.uint64,
+    second: np.uint64,
+    words: NDArray[np.uint16],
+    alphabets: Alphabets,
+    coarse: NDArray[np.uint16],
+    offsets: NDArray[np.int64],
+    symbols: NDArray[np.uint16],
+    frequencies: NDArray[np.uint32],
+    starts: NDArray[np.uint32],
+    values: Values,
 ) -> bool:
-    """Whether the words are exactly the code of symbols.size symbols, which are written as they are found."""
-    state = np.uint64(0)
-    for word in range(STATE_WORDS):
-        state = (state << SHIFT) | np.uint64(words[word])
-    read = STATE_WORDS
-    for place in range(symbols.size):
-        slot = state & LOW_BITS
-        symbol = slots[slot]
-        symbols[place] = symbol
-        state = np.uint64(frequencies[symbol]) * (state >> SHIFT) + slot - np.uint64(cumulated[symbol])
+    read = 0
+    for place in range(values.size):
+        state = first
+        slot = state & LOW_16
+        alphabet = np.uint64(alphabets[place])
+        entry = offsets[alphabet] + np.int64(coarse[alphabet * COARSE_SLOTS + (slot >> COARSE_SHIFT)])
+        above = slot - np.uint64(starts[entry])
+        while above >= np.uint64(frequencies[entry]):
+            above -= np.uint64(frequencies[entry])
+            entry += np.int64(1)
+        values[place] = symbols[entry]
+        state = np.uint64(frequencies[entry]) * (state >> BITS_16) + above
         if state < START:
             if read == words.size:
                 return False
-            state = (state << SHIFT) | np.uint64(words[read])
+            state = (state << BITS_16) | np.uint64(words[read])
             read += 1
-    return bool(state == START and read == words.size)
+        first, second = second, state
+    return first == START and second == START and read == words.size
