@@ -1,0 +1,121 @@
+"""How a benchmark measures: seconds of one thread, bytes of real frames, and on what machine with which versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from subbit.codecs import Shared
+from subbit.wire import Address, Direction, pack_frame
+
+Result = TypeVar("Result")
+
+ENOUGH_SECONDS = 0.25
+FEWEST_RUNS, MOST_RUNS = 3, 15
+NOBODYS_NUMBER = 0
+"""Codec in the frames of references, which have no number. It changes no length."""
+PACKAGES = ("numpy", "numba", "torch", "constriction", "pyfusefilter")
+
+
+class Coder(Protocol):
+    """What a codec of ours and a wrapped reference have in common."""
+
+    def encode(self, payload: Any, shared: Shared) -> bytes: ...
+
+    def decode(self, data: bytes, shared: Shared) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One payload on its way through a codec and a frame. Seconds are those of the codec alone."""
+
+    frame_bytes: int
+    encode_seconds: float
+    decode_seconds: float
+    decoded: Any
+
+    def summary(self, size: int) -> dict[str, float]:
+        return {
+            "frame_bytes": self.frame_bytes,
+            "bpp": 8 * self.frame_bytes / size,
+            "encode_ns": nanoseconds(self.encode_seconds, size),
+            "decode_ns": nanoseconds(self.decode_seconds, size),
+        }
+
+
+def best_seconds(function: Callable[[], Result], fewest: int = FEWEST_RUNS) -> tuple[float, Result]:
+    """The least of several runs, in seconds, and what the function returned.
+
+    CPU time of this thread: what another process takes away is not counted, waiting for memory is. A first run that
+    does not count brings compiled kernels and caches into place.
+    """
+    result = function()
+    best, total, runs = float("inf"), 0.0, 0
+    while runs < fewest or (total < ENOUGH_SECONDS and runs < MOST_RUNS):
+        start = time.thread_time()
+        function()
+        seconds = time.thread_time() - start
+        best, total, runs = min(best, seconds), total + seconds, runs + 1
+    return best, result
+
+
+def transfer(coder: Coder, payload: Any, shared: Shared, fewest: int = FEWEST_RUNS) -> Transfer:
+    encode_seconds, data = best_seconds(lambda: coder.encode(payload, shared), fewest)
+    decode_seconds, decoded = best_seconds(lambda: coder.decode(data, shared), fewest)
+    return Transfer(frame_length(coder, data, shared.size), encode_seconds, decode_seconds, decoded)
+
+
+def frame_length(coder: Coder, data: bytes, size: int) -> int:
+    """Bytes on the wire: the frame is made, not estimated."""
+    number = getattr(coder, "number", NOBODYS_NUMBER)
+    return len(pack_frame(data, Address(Direction.UP, 0, number, b"template", 0, 0, size)))
+
+
+def nanoseconds(seconds: float, count: int) -> float:
+    return 1e9 * seconds / count
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def versions() -> dict[str, str]:
+    found = {name: importlib.metadata.version(name) for name in ("subbit", *PACKAGES)}
+    return {"python": platform.python_version(), "zlib": zlib.ZLIB_RUNTIME_VERSION, **found}
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to judge the speeds; nothing that tells whose machine it was."""
+    return {
+        "cpu": _cpu_model(),
+        "logical_cpus": os.cpu_count(),
+        "architecture": platform.machine(),
+        "system": sys.platform,
+        "load_average_before": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "unknown"

@@ -1,0 +1,142 @@
+"""What the codecs are compared with: constriction, zlib, lzma, and the C code of pyfusefilter called in bulk.
+
+constriction and pyfusefilter are development dependencies, so they are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import lzma
+import zlib
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.bench.measure import best_seconds
+from subbit.codecs import Bits, Shared
+from subbit.codecs.bits import Positions, byte_count, count_ones, pack_bits, unpack_bits
+from subbit.errors import ConfigError
+
+COUNT_BYTES = 4
+NEAREST_TO_CERTAIN = 2.0**-23
+"""constriction takes no probability of 0 or 1."""
+
+
+def check_references() -> None:
+    for name in ("constriction", "pyfusefilter"):
+        if find_spec(name) is None:
+            raise ConfigError(f"the benchmark compares with {name}: pip install 'subbit[dev]'")
+
+
+class Constriction:
+    """Range coder of constriction (Bamler 2022) at the rate of ones, which travels in four bytes.
+
+    Its interface takes int32 values; turning packed bits into them is part of its time here.
+    """
+
+    def encode(self, payload: Bits, shared: Shared) -> bytes:
+        ones = count_ones(payload)
+        values = unpack_bits(payload, shared.size).astype(np.int32)
+        words = encode_constriction(values, np.array(clipped(ones / shared.size)))
+        return ones.to_bytes(COUNT_BYTES, "little") + words.tobytes()
+
+    def decode(self, data: bytes, shared: Shared) -> Bits:
+        ones = int.from_bytes(data[:COUNT_BYTES], "little")
+        words = np.frombuffer(data, np.uint32, offset=COUNT_BYTES)
+        return pack_bits(decode_constriction(words, np.array(clipped(ones / shared.size)), shared.size))
+
+
+class Zlib:
+    def encode(self, payload: Bits, shared: Shared) -> bytes:
+        return zlib.compress(payload.tobytes(), 6)
+
+    def decode(self, data: bytes, shared: Shared) -> Bits:
+        return np.frombuffer(zlib.decompress(data), np.uint8)
+
+
+class Lzma:
+    def encode(self, payload: Bits, shared: Shared) -> bytes:
+        return lzma.compress(payload.tobytes(), preset=6)
+
+    def decode(self, data: bytes, shared: Shared) -> Bits:
+        return np.frombuffer(lzma.decompress(data), np.uint8)
+
+
+def clipped(probabilities: Any) -> Any:
+    return np.clip(probabilities, NEAREST_TO_CERTAIN, 1 - NEAREST_TO_CERTAIN)
+
+
+def encode_constriction(values: NDArray[np.int32], probability: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """`probability` of a one: one for all values, or one for each."""
+    import constriction
+
+    model, encoder = constriction.stream.model.Bernoulli, constriction.stream.queue.RangeEncoder()
+    if probability.ndim:
+        encoder.encode(values, model(perfect=False), probability)
+    else:
+        encoder.encode(values, model(float(probability), perfect=False))
+    words: NDArray[np.uint32] = encoder.get_compressed()
+    return words
+
+
+def decode_constriction(words: NDArray[np.uint32], probability: NDArray[np.float64], size: int) -> NDArray[np.int32]:
+    import constriction
+
+    model, decoder = constriction.stream.model.Bernoulli, constriction.stream.queue.RangeDecoder(words)
+    if probability.ndim:
+        values: NDArray[np.int32] = decoder.decode(model(perfect=False), probability)
+    else:
+        values = decoder.decode(model(float(probability), perfect=False), size)
+    return values
+
+
+@dataclass(frozen=True)
+class FuseReference:
+    build_seconds: float
+    query_seconds: float
+    answers: Bits
+
+
+def measure_c_fuse(positions: Positions, size: int) -> FuseReference:
+    """The 3-wise 8-bit filter of FastFilter's C header: built by one call, asked for every place by a compiled loop.
+
+    The library has no bulk query. What cffi compiled of `binary_fuse8_contain` is a C function with an address, though,
+    and a compiled loop around that address is as near to one as a caller can come: one call per place and nothing of
+    Python in it.
+    """
+    from pyfusefilter._xorfilter import ffi, lib
+
+    fuse, keys = ffi.new("binary_fuse8_t *"), positions.astype(np.uint64)
+    if not lib.binary_fuse8_allocate(keys.size, fuse):
+        raise MemoryError(f"no memory for a filter of {keys.size} keys")
+    try:
+        key_array = ffi.from_buffer("uint64_t[]", keys)
+        build_seconds, built = best_seconds(lambda: lib.binary_fuse8_populate(key_array, keys.size, fuse))
+        if not built:
+            raise RuntimeError("the C filter was not built")
+        answers = np.empty(byte_count(size), np.uint8)
+        kernel = _query_kernel(int(ffi.cast("uintptr_t", ffi.addressof(lib, "binary_fuse8_contain"))))
+        address = np.uint64(int(ffi.cast("uintptr_t", fuse)))
+        query_seconds, _ = best_seconds(lambda: kernel(address, answers))
+    finally:
+        lib.binary_fuse8_free(fuse)
+    if size % 8:
+        answers[-1] &= np.uint8((1 << size % 8) - 1)
+    return FuseReference(build_seconds, query_seconds, answers)
+
+
+def _query_kernel(contain_address: int) -> Any:
+    contain = ctypes.CFUNCTYPE(ctypes.c_uint8, ctypes.c_uint64, ctypes.c_uint64)(contain_address)
+
+    def query(fuse: np.uint64, out: Bits) -> None:
+        for byte in range(out.size):
+            packed = np.uint64(0)
+            for bit in range(8):
+                packed |= np.uint64(contain(np.uint64(8 * byte + bit), fuse)) << np.uint64(bit)
+            out[byte] = packed
+
+    return numba.njit(query)
