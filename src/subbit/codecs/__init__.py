@@ -2,6 +2,8 @@
 
 from subbit.codecs import bits as bits
 from subbit.codecs import bloom as bloom
+from subbit.codecs import choose as choose
+from subbit.codecs import context as context
 from subbit.codecs import counts as counts
 from subbit.codecs import dense as dense
 from subbit.codecs import drive as drive
