@@ -13,21 +13,25 @@ $(READY): pyproject.toml
 install: $(READY)  ## Make .venv and install subbit with what its tests need
 
 demo: $(READY)  ## Fine-tune the bundled transformer by masks over 10 clients (under three minutes)
-	@$(BIN)/subbit run experiments/demo.toml --overwrite
+	@$(BIN)/subbit run experiments/demo.toml
 
 test: $(READY)  ## Lint, type-check and run all tests
-	@$(BIN)/ruff check src tests scripts benchmarks
-	@$(BIN)/ruff format --check src tests scripts benchmarks
+	@$(BIN)/ruff check src tests scripts benchmarks fuzz
+	@$(BIN)/ruff format --check src tests scripts benchmarks fuzz
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2
 
 lint: $(READY)  ## Format and lint the code, check its types
-	@$(BIN)/ruff format src tests scripts benchmarks
-	@$(BIN)/ruff check --fix src tests scripts benchmarks
+	@$(BIN)/ruff format src tests scripts benchmarks fuzz
+	@$(BIN)/ruff check --fix src tests scripts benchmarks fuzz
 	@$(BIN)/mypy
 
 bench: $(READY)  ## Measure the codecs against the bound and against other libraries
 	@$(BIN)/subbit bench codecs
+
+SECONDS ?= 60
+fuzz: $(READY)  ## Throw damaged frames at every decoder for SECONDS=60 seconds
+	@$(BIN)/python fuzz/fuzz_frames.py --seconds $(SECONDS)
 
 clean:  ## Remove .venv, caches and runs
 	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -36,4 +40,4 @@ clean:  ## Remove .venv, caches and runs
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-.PHONY: install demo test lint bench clean help
+.PHONY: install demo test lint bench fuzz clean help

@@ -1,0 +1,44 @@
+"""`subbit bench ...`: measurements, as tables or as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+bench_app = typer.Typer(help="Measure the codecs and the engines.", no_args_is_help=True)
+console, progress = Console(), Console(stderr=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables")]
+Output = Annotated[Path | None, typer.Option(help="Also write the JSON to this file")]
+
+
+@bench_app.command()
+def codecs(
+    size: Annotated[int | None, typer.Option(help="Only this many places")] = None,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """Sizes against the bound and speeds against references, in one run on one thread.
+
+    [bold]subbit bench codecs --size 1000000[/bold]
+    """
+    from subbit.bench.codecs import DEFAULT_SIZES, benchmark_table, run_codec_benchmark, targets_table
+
+    results = run_codec_benchmark([size] if size else DEFAULT_SIZES, lambda line: progress.print(line))
+    _write(results, output)
+    if as_json:
+        print(json.dumps(results, indent=2))
+        return
+    console.print(benchmark_table(results))
+    console.print(targets_table(results))
+
+
+def _write(results: dict[str, Any], output: Path | None) -> None:
+    from subbit.files import replace_file
+
+    if output is not None:
+        replace_file(output, (json.dumps(results, indent=2) + "\n").encode())
