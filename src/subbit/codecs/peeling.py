@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subbit.codecs.hashing import LOW_32, SHIFT_32
 from subbit.codecs.jit import njit
 
 Slots = NDArray[np.uint32]
@@ -24,6 +25,9 @@ Slots = NDArray[np.uint32]
 Fingerprints = NDArray[np.unsignedinteger[Any]]
 Peeler = Callable[[Slots, int, NDArray[np.uint32], NDArray[np.uint32]], int]
 """`peel_stack`, or another that peels in a succession of its own."""
+
+ZERO, ONE, WAY_MASK = np.uint64(0), np.uint64(1), np.uint64(3)
+COUNT_SHIFT, ONE_KEY = np.uint64(34), np.uint64(1 << 34)
 
 
 def solve(slots: Slots, wanted: Fingerprints, slot_count: int, peel: Peeler) -> Fingerprints | None:
@@ -40,38 +44,36 @@ def solve(slots: Slots, wanted: Fingerprints, slot_count: int, peel: Peeler) -> 
 def peel_stack(slots: Slots, slot_count: int, order: NDArray[np.uint32], chosen: NDArray[np.uint32]) -> int:
     """Write the keys in the order in which they come off, and the slot that each one gave up; return how many did."""
     key_count, arity = slots.shape
-    degree = np.zeros(slot_count, np.uint32)
-    combined = np.zeros(slot_count, np.uint32)  # XOR of the keys of a slot: the key itself where the degree is 1.
-    for key in range(key_count):
-        for way in range(arity):
-            slot = slots[key, way]
-            degree[slot] += np.uint32(1)
-            combined[slot] ^= np.uint32(key)
+    # Per slot, in one word because they are needed together: how many keys name it (from bit 34), and the XOR of the
+    # ways in which they do (two bits) and of the keys (32 bits), which is way and key of the last one that is left.
+    state = np.zeros(slot_count, np.uint64)
+    for index in range(key_count):
+        for column in range(arity):
+            slot = slots[index, column]
+            state[slot] = (state[slot] ^ (np.uint64(index) | (np.uint64(column) << SHIFT_32))) + ONE_KEY
     alone = np.empty(slot_count + 1, np.uint32)
     waiting = 0
     for index in range(slot_count):
         alone[waiting] = index
-        waiting += degree[index] == 1
-    peeled = 0
+        waiting += state[index] >> COUNT_SHIFT == 1
+    peeled, last_way = 0, np.uint64(arity - 1)
     while waiting > 0:
         waiting -= 1
         slot = alone[waiting]
-        if degree[slot] != 1:
+        last = state[slot]
+        if last >> COUNT_SHIFT != 1:
             continue
-        key = combined[slot]
+        key, way = last & LOW_32, (last >> SHIFT_32) & WAY_MASK
         order[peeled] = key
         chosen[peeled] = slot
         peeled += 1
-        way = 0
-        while slots[key, way] != slot:
-            way += 1
-        for _ in range(arity):
-            way = 0 if way == arity - 1 else way + 1
+        for _ in range(arity - 1):
+            way = ZERO if way == last_way else way + ONE
             other = slots[key, way]
-            degree[other] -= np.uint32(1)
-            combined[other] ^= key
+            left = (state[other] ^ (key | (way << SHIFT_32))) - ONE_KEY
+            state[other] = left
             alone[waiting] = other
-            waiting += degree[other] == 1
+            waiting += left >> COUNT_SHIFT == 1
     return peeled
 
 
