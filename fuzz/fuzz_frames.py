@@ -1,13 +1,14 @@
 """Damaged frames into every decoder: python fuzz/fuzz_frames.py [--seconds 60] [--seed 0] [--inputs N] [--keep]
 
-Structured random fuzzing. Seeds are frames of every registered codec and `fuzz/corpus`; each input is decoded with what
+Structured random fuzzing. Seeds are frames of every registered codec and `corpus.txt`; each input is decoded with what
 its receiver expects, by compiled code with bounds checks. The only outcomes allowed are `FrameError` and a well-formed
 payload, within the declared memory. An input that a codec refuses in a new way (a message not seen before, numbers
 aside) becomes a seed itself: no coverage tool of Python sees into numba's machine code, and the message tells how far
 the input came.
 
-Inputs that fail are written to `fuzz/corpus`, to be committed with the fix; `--keep` also writes those that were
-refused in a new way. The order of the inputs depends on the seed alone.
+Inputs that fail are added to `corpus.txt` (a line for each: codec, frame in hexadecimal), to be committed with the fix;
+`--keep` also adds one for every way in which a codec refused. The order of the inputs depends on the seed and the
+corpus alone.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from random import Random
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "codecs")]
 
-from cases import Subject, address_for, complaint, digest, payloads, shared_for, subjects  # noqa: E402
+from cases import Subject, address_for, complaint, payloads, shared_for, subjects  # noqa: E402
 from mutate import mutate  # noqa: E402
 
 from subbit.codecs import Shared  # noqa: E402
 from subbit.errors import FrameError, PayloadError  # noqa: E402
 from subbit.wire import Address, pack_frame, unpack_frame  # noqa: E402
 
-CORPUS = HERE / "corpus"
+CORPUS = HERE / "corpus.txt"
 SIZE = 200
 HANG_SECONDS = 30
 SEEDS_PER_CODEC = 200
@@ -66,14 +67,14 @@ def make_receivers() -> list[Receiver]:
 
 
 def outcome(receiver: Receiver, frame: bytes) -> tuple[str, str]:
-    """("decoded", "") for a payload, (cause, "") where the frame was refused, (cause, message) where the codec refused,
-    ("FAILURE", what) for anything else."""
+    """("decoded", "") for a payload, (cause, "") where the frame was refused, ("payload/cause", message) where the
+    codec refused, ("FAILURE", what) for anything else."""
     codec, shared = receiver.subject.codec, receiver.shared
     try:
         data, _ = unpack_frame(frame, receiver.address)
         payload = codec.decode(data, shared)
     except PayloadError as error:
-        return error.cause, str(error)
+        return f"payload/{error.cause}", str(error)
     except FrameError as error:
         return error.cause, ""
     except Exception as error:
@@ -96,22 +97,21 @@ class Campaign:
         label = receiver.subject.label
         cause, message = outcome(receiver, frame)
         self.outcomes[cause] += 1
-        way = (label, cause + re.sub(r"\S*\d\S*", "#", message))
-        if way in self.seen:
+        way = cause + re.sub(r"\S*\d\S*", "#", message)
+        if (label, way) in self.seen:
             return
-        self.seen.add(way)
+        new_to_all = all(way != known for _, known in self.seen)
+        self.seen.add((label, way))
         if message and len(receiver.seeds) < SEEDS_PER_CODEC:
             receiver.seeds.append(frame)
         if cause == "FAILURE":
-            self.failures.append(f"{label}: {message} ({self.write(label, frame)})")
-        elif self.keep and message:
+            self.failures.append(f"{label}: {message}")
+        if cause == "FAILURE" or (self.keep and message and new_to_all):
             self.write(label, frame)
 
-    def write(self, label: str, frame: bytes) -> Path:
-        self.findings.mkdir(exist_ok=True)
-        path = self.findings / f"{label}--{digest(frame)[:8]}.bin"
-        path.write_bytes(frame)
-        return path
+    def write(self, label: str, frame: bytes) -> None:
+        with self.findings.open("a", encoding="ascii") as file:
+            file.write(f"{label} {frame.hex()}\n")
 
     def replay(self) -> None:
         """The seeds and the corpus as they are. Also compiles every decoder before memory is measured."""
@@ -119,10 +119,10 @@ class Campaign:
         for receiver in self.receivers:
             for frame in tuple(receiver.seeds):
                 self.try_input(receiver, frame)
-        for path in sorted(CORPUS.glob("*.bin")):
-            label = path.stem.rsplit("--", 1)[0]
+        for line in CORPUS.read_text(encoding="ascii").splitlines() if CORPUS.exists() else ():
+            label, frame_in_hexadecimal = line.split()
             if label in by_label:
-                self.try_input(by_label[label], path.read_bytes())
+                self.try_input(by_label[label], bytes.fromhex(frame_in_hexadecimal))
 
     def step(self) -> None:
         receiver = self.random.choice(self.receivers)
@@ -148,7 +148,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--inputs", type=int, default=sys.maxsize, help="stop after this many, for runs that compare")
     parser.add_argument("--memory", type=int, default=256, help="megabytes that all decoding together may add")
-    parser.add_argument("--keep", action="store_true", help="write inputs that were refused in a new way to the corpus")
+    parser.add_argument(
+        "--keep", action="store_true", help="write inputs that no codec refused in this way to the corpus"
+    )
     options = parser.parse_args()
 
     campaign = Campaign(make_receivers(), Random(options.seed), options.keep)

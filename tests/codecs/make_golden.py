@@ -16,7 +16,7 @@ from subbit.wire import HEADER_BYTES, pack_frame
 
 GOLDEN = Path(__file__).parent / "golden"
 DIGESTS = GOLDEN / "sha256.json"
-SIZE = 200
+SIZE = 1003  # Several words, lanes and chunks of every kernel, and no multiple of 8.
 
 
 def golden_frame(subject: Subject) -> bytes:

@@ -18,13 +18,13 @@ import fuzz_frames
 
 
 def test_corpus_and_a_few_fresh_inputs(tmp_path: Path) -> None:
-    campaign = fuzz_frames.Campaign(fuzz_frames.make_receivers(), Random(1), findings=tmp_path)
+    campaign = fuzz_frames.Campaign(fuzz_frames.make_receivers(), Random(1), findings=tmp_path / "found.txt")
     campaign.replay()
     for _ in range(3000):
         campaign.step()
     assert campaign.failures == []
-    behind_the_frame = sum(campaign.outcomes[cause] for cause in ("payload", "decoded"))
-    assert behind_the_frame > campaign.outcomes.total() / 2, "most inputs must reach a decoder"
+    at_the_frame = sum(count for cause, count in campaign.outcomes.items() if cause != "decoded" and "/" not in cause)
+    assert 0 < at_the_frame < campaign.outcomes.total() / 4, "most inputs must reach a decoder"
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ class Careless(Codec[Bits]):
 
 def test_a_careless_decoder_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ValueError where the count exceeds the bytes, IndexError without any bytes, else a payload of the wrong shape."""
-    monkeypatch.setattr(fuzz_frames, "CORPUS", tmp_path)
+    corpus = tmp_path / "corpus.txt"
+    monkeypatch.setattr(fuzz_frames, "CORPUS", corpus)
     monkeypatch.setattr(fuzz_frames, "subjects", lambda: [Subject("careless", Careless())])
-    campaign = fuzz_frames.Campaign(fuzz_frames.make_receivers(), Random(0), findings=tmp_path)
+    campaign = fuzz_frames.Campaign(fuzz_frames.make_receivers(), Random(0), findings=corpus)
     campaign.replay()
     assert campaign.failures == []
     for _ in range(500):
@@ -58,7 +59,7 @@ def test_a_careless_decoder_is_found_out(tmp_path: Path, monkeypatch: pytest.Mon
         "IndexError",
         "expected",
     }
-    assert len(list(tmp_path.glob("careless--*.bin"))) == len(campaign.failures)
-    again = fuzz_frames.Campaign(fuzz_frames.make_receivers(), Random(0), findings=tmp_path)
+    assert len(corpus.read_text().splitlines()) == len(campaign.failures)
+    again = fuzz_frames.Campaign(fuzz_frames.make_receivers(), Random(0), findings=corpus)
     again.replay()
     assert len(again.failures) == len(campaign.failures), "the corpus replays what failed"
