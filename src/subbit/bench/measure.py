@@ -54,25 +54,29 @@ class Transfer:
         }
 
 
-def best_seconds(function: Callable[[], Result], fewest: int = FEWEST_RUNS) -> tuple[float, Result]:
+def best_seconds(function: Callable[[], Result], warm_up: bool = True) -> tuple[float, Result]:
     """The least of several runs, in seconds, and what the function returned.
 
-    CPU time of this thread: what another process takes away is not counted, waiting for memory is. A first run that
-    does not count brings compiled kernels and caches into place.
+    CPU time of this thread: what another process takes away is not counted, waiting for memory is. The run that warms
+    up does not count: it brings compiled kernels and caches into place, and at least three follow. Without it, for
+    references that take seconds, one long run is enough.
     """
-    result = function()
-    best, total, runs = float("inf"), 0.0, 0
-    while runs < fewest or (total < ENOUGH_SECONDS and runs < MOST_RUNS):
-        start = time.thread_time()
+    if warm_up:
         function()
+    fewest = FEWEST_RUNS if warm_up else 1
+    best, total, runs = float("inf"), 0.0, 0
+    while True:
+        start = time.thread_time()
+        result = function()
         seconds = time.thread_time() - start
         best, total, runs = min(best, seconds), total + seconds, runs + 1
-    return best, result
+        if runs >= fewest and (total >= ENOUGH_SECONDS or runs >= MOST_RUNS):
+            return best, result
 
 
-def transfer(coder: Coder, payload: Any, shared: Shared, fewest: int = FEWEST_RUNS) -> Transfer:
-    encode_seconds, data = best_seconds(lambda: coder.encode(payload, shared), fewest)
-    decode_seconds, decoded = best_seconds(lambda: coder.decode(data, shared), fewest)
+def transfer(coder: Coder, payload: Any, shared: Shared, warm_up: bool = True) -> Transfer:
+    encode_seconds, data = best_seconds(lambda: coder.encode(payload, shared), warm_up)
+    decode_seconds, decoded = best_seconds(lambda: coder.decode(data, shared), warm_up)
     return Transfer(frame_length(coder, data, shared.size), encode_seconds, decode_seconds, decoded)
 
 
