@@ -1,6 +1,7 @@
-"""Streaming accumulators: memory does not grow with the number of clients."""
+"""Accumulators: one vector in memory, however many clients, except for the robust mean, which keeps them all."""
 
 from subbit.aggregate.masks import MaskCounts
 from subbit.aggregate.mean import WeightedMean
+from subbit.aggregate.robust import MEDIAN, TrimmedMean, clip_to_norm, trimmed_counts
 
-__all__ = ["MaskCounts", "WeightedMean"]
+__all__ = ["MEDIAN", "MaskCounts", "TrimmedMean", "WeightedMean", "clip_to_norm", "trimmed_counts"]

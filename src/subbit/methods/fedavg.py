@@ -11,19 +11,24 @@ Decentralized Data", AISTATS 2017.
 `select` decides what is trained: "all" is full fine-tuning, "head" linear probing. With `batchnorm="average"` the
 running statistics of BatchNorm layers travel as a second part and are averaged the same way; otherwise they never
 change.
+
+A client that lies can move a mean as far as it likes. `aggregator` and `clip_norm` bound what one client can do, and
+then every client has the same weight, since the number of examples is the client's word too: see
+`subbit.aggregate.robust`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subbit.aggregate import WeightedMean
+from subbit.aggregate import MEDIAN, TrimmedMean, WeightedMean, clip_to_norm
 from subbit.codecs import make_codec
+from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.methods.base import Method, Part, Payloads, State, Turn, Update, as_float32
 from subbit.methods.local import LocalTraining, train_locally
@@ -33,6 +38,17 @@ from subbit.models.reparametrisation import Identity
 @dataclass(frozen=True)
 class FedAvgParameters(LocalTraining):
     learning_rate: float = 1e-3
+    aggregator: Literal["mean", "trimmed", "median"] = "mean"
+    """How changes become one: by weight of examples, or robustly, coordinate by coordinate, all clients alike."""
+    trim: float = 0.1
+    """For `trimmed`: the share of clients, rounded up, that is dropped at each end."""
+    clip_norm: float | None = None
+    """Longer changes are scaled down to this norm, and all clients weigh the same; none: no bound."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.trim < MEDIAN, f"trim={self.trim}: needs a share from 0 up to, not including, {MEDIAN}")
+        require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm={self.clip_norm}: needs a number above 0")
 
 
 class FedAvg(Method[FedAvgParameters]):
@@ -86,15 +102,28 @@ class FedAvg(Method[FedAvgParameters]):
         changes = {name: as_float32(after[name] - view[name]) for name in after}
         return Update(changes, len(data), {"loss": loss})
 
-    def accumulator(self) -> WeightedMean:
-        return WeightedMean(sum(part.size for part in self.up_parts()))
+    def accumulator(self) -> WeightedMean | TrimmedMean:
+        size = sum(part.size for part in self.up_parts())
+        if self.parameters.aggregator == "mean":
+            return WeightedMean(size)
+        return TrimmedMean(size, MEDIAN if self.parameters.aggregator == "median" else self.parameters.trim)
 
     def accumulate(
-        self, accumulator: WeightedMean, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
+        self,
+        accumulator: WeightedMean | TrimmedMean,
+        view: Any,
+        payloads: Payloads,
+        examples: int,
+        round_number: int,
+        client: int,
     ) -> None:
-        accumulator.add(np.concatenate([payloads[part.name] for part in self.up_parts()]), examples)
+        changes, bound = [payloads[part.name] for part in self.up_parts()], self.parameters.clip_norm
+        if bound is not None:
+            # Each part by itself: running statistics move further than weights and would use up a common bound.
+            changes, examples = [clip_to_norm(change, bound) for change in changes], min(examples, 1)
+        accumulator.add(np.concatenate(changes), examples)
 
-    def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
+    def step(self, state: State, accumulator: WeightedMean | TrimmedMean, round_number: int) -> State:
         ends = np.cumsum([part.size for part in self.up_parts()])[:-1]
         changes = np.split(accumulator.mean(), ends)
         return {

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.aggregate import MaskCounts
+from subbit.aggregate import MEDIAN, MaskCounts, trimmed_counts
 from subbit.codecs import Counts, Shared, make_codec
 from subbit.codecs.bits import unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits, thresholds_of_counts, uniforms
@@ -46,6 +46,8 @@ class MaskParameters(LocalTraining):
     """Of the Beta posterior: M / K (clamped) or (1 + M) / (2 + K)."""
     clamp: float = 0.01
     """The mode stays this far from 0 and 1, or a place could never change again."""
+    trim: float = 0.0
+    """Share of the bits of each place that is dropped at each end: as many liars cannot drag a probability away."""
     reset_every: int | None = None
     """Rounds after which the posterior starts anew; none: 1 / participation, as the papers have it."""
     straight_through: Literal["identity", "theta"] = "identity"
@@ -58,6 +60,7 @@ class MaskParameters(LocalTraining):
         if isinstance(self.theta_init, float):
             require(0 < self.theta_init < 1, f"theta_init={self.theta_init}: needs a probability between 0 and 1")
         require(0 < self.clamp < 0.5, f"clamp={self.clamp}: needs a number above 0 and below 0.5")
+        require(0 <= self.trim < MEDIAN, f"trim={self.trim}: needs a share from 0 up to, not including, {MEDIAN}")
         require(self.reset_every is None or self.reset_every >= 1, f"reset_every={self.reset_every}: needs at least 1")
 
 
@@ -107,6 +110,7 @@ class MaskMethod(Method[ParametersType]):
     def thresholds(self, theta: Counts) -> Thresholds:
         if theta.total == 0:
             return self.initial_thresholds()
+        theta = trimmed_counts(theta, self.parameters.trim)
         table: Thresholds = thresholds_of_counts(
             theta.total,
             self.parameters.estimator,
