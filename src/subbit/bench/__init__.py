@@ -1,1 +1,1 @@
-"""Benchmarks that come with the library: `subbit bench codecs`. Imports nothing: the command line imports this package."""
+"""Benchmarks that come with the library: `subbit bench codecs`. Imports nothing, as the command line imports it."""

@@ -114,7 +114,7 @@ def benchmark_table(results: Mapping[str, Any]) -> Table:
     title = (
         f"{results['headline_size']:,} places: frame / bound by rate of flips\nns per place at 2%, false per true at 1%"
     )
-    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("codec", no_wrap=True)
     for heading in (*(f"{row['rate']:.1%}" for row in rows), "enc.", "dec.", "false"):
         table.add_column(heading, justify="right", no_wrap=True)
