@@ -45,9 +45,9 @@ class RunFolderError(SubbitError):
 class FrameError(SubbitError):
     """Bytes from the wire that are not the frame the receiver expects.
 
-    `cause` is a short stable word ("checksum", "truncated", "template", "codec", "version", "round", "client",
-    "size", "payload", "not-a-frame", "value") under which a server counts the frame before the round goes on without
-    it.
+    `cause` is a short stable word under which a server counts the frame before the round goes on without it:
+    not-a-frame, truncated, length, version, checksum, direction, part, codec, template, round, client, size, examples,
+    payload, value.
     """
 
     exit_status = 7
