@@ -1,0 +1,144 @@
+"""The server's half of `compress`: a Flower strategy that decodes replies before it aggregates them.
+
+Replies are decoded one at a time and checked against what was sent down, by the rules of `subbit.wire.frame`. One that
+does not fit is left out, logged and counted by cause, and the round goes on without it. The wrapped strategy gets a
+list of ordinary replies, so memory is what the same strategy needs without compression.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import cast
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from subbit.errors import ConfigError, FrameError
+from subbit.flower.compression import RECORD, Compression, CompressionOrder, StrategyType, only_arrays
+from subbit.flower.layout import Layout, is_float
+
+logger = logging.getLogger("flwr")  # Flower's own: what is said here appears among its lines.
+
+
+class ReplyDecoder:
+    """What went down in this round, and what came back."""
+
+    def __init__(self, compression: Compression) -> None:
+        self.compression = compression
+        self.refused: Counter[str] = Counter()
+        """Replies that were left out, by cause, over the whole run."""
+        self._plain: set[str] = set()
+        self._asked: dict[int, tuple[Layout, int]] = {}
+        self._round = 0
+
+    def ask(self, round_number: int, messages: Iterable[Message]) -> list[Message]:
+        """The same messages, each with the order to compress."""
+        asked = list(messages)
+        self._asked, self._round = {}, round_number
+        layouts: dict[int, Layout] = {}
+        for message in asked:
+            _, record = only_arrays(message.content)
+            if id(record) not in layouts:  # Most strategies send everybody the same record.
+                self._note_plain(record)
+                layouts[id(record)] = Layout.of(record, self._plain)
+            layout = layouts[id(record)]
+            order = CompressionOrder(round_number, self.compression.description, layout.plain)
+            message.content[RECORD] = order.record()
+            self._asked[message.metadata.dst_node_id] = layout, record.count_bytes()
+        return asked
+
+    def _note_plain(self, record: ArrayRecord) -> None:
+        """Once plain, always plain: averaging makes floats of whole numbers, which they must not stay on the wire."""
+        for name, array in record.items():
+            if not is_float(array) or any(fnmatchcase(name, pattern) for pattern in self.compression.exclude):
+                self._plain.add(name)
+
+    def open(self, replies: Iterable[Message]) -> tuple[list[Message], MetricRecord]:
+        """The replies as they would be without compression, and the metrics of this round."""
+        opened, before, after, bad = [], 0, 0, 0
+        for reply in replies:
+            if reply.has_error():
+                opened.append(reply)
+                continue
+            layout, sent_bytes = self._asked.pop(reply.metadata.src_node_id, (None, 0))
+            before += _bytes_before(reply, sent_bytes)
+            after += _uplink_bytes(reply)
+            try:
+                if layout is None:
+                    raise FrameError("client", "this node was not asked, or has answered already")
+                self._open_one(reply, layout)
+                opened.append(reply)
+            except FrameError as error:
+                bad += 1
+                self.refused[error.cause] += 1
+                logger.warning("reply of node %d left out: %s: %s", reply.metadata.src_node_id, error.cause, error)
+        return opened, MetricRecord(
+            {"subbit-bytes-before": before, "subbit-bytes-after": after, "subbit-bad-frames": bad}
+        )
+
+    def _open_one(self, reply: Message, layout: Layout) -> None:
+        frame = reply.content.config_records.get(RECORD, ConfigRecord()).get("frame")
+        if not isinstance(frame, bytes):
+            raise FrameError("not-a-frame", "no frame in the reply: the ClientApp needs compress(...) among its mods")
+        if len(reply.content.array_records) != 1:
+            raise FrameError("template", f"a reply holds one ArrayRecord, not {len(reply.content.array_records)}")
+        name, rest = only_arrays(reply.content)
+        vector = self.compression.decode(frame, layout, self._round, reply.metadata.src_node_id)
+        reply.content[name] = layout.rebuild(vector, rest, self.compression.sends == "weights")
+        del reply.content[RECORD]
+
+
+def _bytes_before(reply: Message, sent_bytes: int) -> int:
+    """Bytes that the arrays would have taken, by the client's word, but no more than went down: some strategies send
+    float64 down where the clients answer in float32.
+    """
+    said = reply.content.config_records.get(RECORD, ConfigRecord()).get("bytes-before")
+    return min(said, sent_bytes) if isinstance(said, int) and said >= 0 else sent_bytes
+
+
+def _uplink_bytes(reply: Message) -> int:
+    """Bytes of the arrays and of all byte strings beside them, as they arrived."""
+    arrays = sum(record.count_bytes() for record in reply.content.array_records.values())
+    values = (value for record in reply.content.config_records.values() for value in record.values())
+    return arrays + sum(len(value) for value in values if isinstance(value, bytes))
+
+
+class CompressedStrategy(Strategy):
+    """Put before another strategy class by `compressed_strategy`: its `super()` is the wrapped one."""
+
+    subbit: ReplyDecoder
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        messages = super().configure_train(server_round, arrays, config, grid)  # type: ignore[safe-super]
+        return self.subbit.ask(server_round, messages)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        opened, ours = self.subbit.open(replies)
+        arrays, metrics = super().aggregate_train(server_round, opened)  # type: ignore[safe-super]
+        return arrays, MetricRecord({**(metrics or {}), **ours})
+
+
+def compressed_strategy(strategy: StrategyType, compression: Compression) -> StrategyType:
+    """A copy of the strategy whose class has `CompressedStrategy` before its own.
+
+    A subclass, not an object around: a strategy may override `start` or anything else, and is still an instance of
+    what it was.
+    """
+    if not isinstance(strategy, Strategy):
+        raise ConfigError(f"{type(strategy).__name__} is not a strategy of flwr.serverapp.strategy")
+    if isinstance(strategy, CompressedStrategy):
+        raise ConfigError("this strategy is compressed already")
+    kind = type(strategy)
+    compressed = copy.copy(strategy)
+    compressed.__class__ = type(f"Compressed{kind.__name__}", (CompressedStrategy, kind), {})
+    cast(CompressedStrategy, compressed).subbit = ReplyDecoder(compression)
+    return compressed

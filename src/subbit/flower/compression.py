@@ -1,0 +1,168 @@
+"""Compression for Flower apps that people already have: two lines, one on each side.
+
+    app = ClientApp(mods=[compress(codec="eden", bits=1)])                        # client_app.py
+    strategy = compress(codec="eden", bits=1).strategy(FedAvg(...))               # server_app.py
+
+The mod turns the arrays of a training reply into a change against the arrays that arrived, encodes that change into one
+frame and sends the frame in place of the arrays; the strategy decodes it, adds it to what it had sent and hands the
+reply to the wrapped strategy, which notices nothing. Any codec of vectors will do (`subbit list codecs`).
+
+    compress(codec="eden", bits=2)                                   unbiased, any number of bits a value
+    compress(codec="topk", fraction=0.01, error_feedback=True)       what one round leaves out goes with the next
+    compress(codec="dense", dtype="bfloat16")                        half the bytes, next to no error
+
+Put the mod first in the list: Flower runs the first mod outermost, so the others (local differential privacy, say) see
+the arrays as always. Both sides derive the randomness of a codec from the round and the node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp.strategy import Strategy
+
+from subbit.codecs import Codec, Kind, Shared, Vector, make_codec, registered_codecs
+from subbit.codecs.topk import with_error_feedback
+from subbit.errors import ConfigError
+from subbit.flower.layout import Layout
+from subbit.randomness import derive_key
+from subbit.wire.frame import EVERYONE, Address, Direction, pack_frame, unpack_frame
+
+RECORD = "subbit"
+"""Name of the ConfigRecord beside the app's own: the order down, the frame up."""
+RESIDUAL = "subbit-residual"
+"""Name of the record in a node's state that holds what error feedback owes."""
+NORMALISATION = ("*running_mean", "*running_var", "*num_batches_tracked")
+"""Statistics of BatchNorm: few, and useless with noise (a variance must not become negative)."""
+
+Sends = Literal["weights", "updates"]
+StrategyType = TypeVar("StrategyType", bound=Strategy)
+
+
+def compress(
+    codec: str = "eden",
+    *,
+    sends: Sends = "weights",
+    error_feedback: bool = False,
+    exclude: tuple[str, ...] = NORMALISATION,
+    **options: Any,
+) -> Compression:
+    """A client mod, and with `.strategy(...)` its other half. Give both sides the same arguments.
+
+    `sends` says what the ClientApp replies with: "weights" (the change against what arrived is encoded) or "updates"
+    (encoded as they are). `exclude` lists patterns of names that travel uncompressed. `error_feedback` keeps what the
+    codec lost in the node's state and adds it to the next reply: for codecs that are biased, such as top-k. The
+    other options are the codec's own.
+    """
+    made = make_codec(codec, **options)
+    if made.kind is not Kind.VECTOR:
+        vectors = ", ".join(known.name for known in registered_codecs() if known.kind is Kind.VECTOR)
+        raise ConfigError(f"codec {codec!r} carries {made.kind.value}; for arrays there are: {vectors}")
+    if sends not in get_args(Sends):
+        raise ConfigError(f"sends={sends!r}: a ClientApp sends {' or '.join(get_args(Sends))}")
+    return Compression(made, sends, error_feedback, tuple(exclude))
+
+
+@dataclass(frozen=True)
+class CompressionOrder:
+    """What the server asks of the mod, in the record beside the arrays."""
+
+    round_number: int
+    compression: str
+    plain: tuple[str, ...]
+    """Names of the arrays that travel as they are."""
+
+    def record(self) -> ConfigRecord:
+        return ConfigRecord({"round": self.round_number, "compression": self.compression, "plain": list(self.plain)})
+
+    @classmethod
+    def read(cls, record: ConfigRecord) -> CompressionOrder:
+        round_number, compression, plain = (record.get(name) for name in ("round", "compression", "plain"))
+        names = tuple(name for name in plain if isinstance(name, str)) if isinstance(plain, list) else ()
+        if not isinstance(round_number, int) or not isinstance(compression, str) or list(names) != plain:
+            raise ConfigError("the record 'subbit' of this message was not written by a compressed strategy")
+        return cls(round_number, compression, names)
+
+
+@dataclass(frozen=True)
+class Compression:
+    """Both halves of a compressed reply. Made by `compress`."""
+
+    codec: Codec[Vector]
+    sends: Sends
+    error_feedback: bool
+    exclude: tuple[str, ...]
+
+    def strategy(self, strategy: StrategyType) -> StrategyType:
+        """The strategy, which from now on decodes replies before it aggregates them. Wrap last, outside all else."""
+        from subbit.flower.compressed_strategy import compressed_strategy  # It imports this module.
+
+        return compressed_strategy(strategy, self)
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """The client mod."""
+        record = message.content.config_records.get(RECORD)
+        if record is None:
+            if message.metadata.message_type.split(".")[0] == MessageType.TRAIN:
+                raise ConfigError(
+                    "the server would not understand a compressed reply: wrap its strategy in .strategy()"
+                )
+            return call_next(message, context)
+        order = CompressionOrder.read(record)
+        if order.compression != self.description:
+            raise ConfigError(f"the server expects {order.compression}, the mod of this client is {self.description}")
+        layout = Layout.of(only_arrays(message.content)[1], order.plain)
+        del message.content[RECORD]  # The app sees the message that the wrapped strategy wrote.
+        reply = call_next(message, context)
+        if reply.has_error():
+            return reply
+        name, arrays = only_arrays(reply.content)
+        vector = layout.flatten(arrays, self.sends == "weights")
+        frame = self._encode(vector, layout, order.round_number, message.metadata.dst_node_id, context.state)
+        reply.content[name] = layout.rest(arrays)
+        reply.content[RECORD] = ConfigRecord({"frame": frame, "bytes-before": arrays.count_bytes()})
+        return reply
+
+    def _encode(self, vector: Vector, layout: Layout, round_number: int, node: int, state: RecordDict) -> bytes:
+        shared, address = self._shared(layout, round_number, node), self._address(layout, round_number, node)
+        if not self.error_feedback:
+            return pack_frame(self.codec.encode(vector, shared), address)
+        # Under the name of its template: a residual of another model is not one of this model.
+        place = address.template.hex()
+        stored = state.array_records.get(RESIDUAL, ArrayRecord())
+        residual = stored[place].numpy() if place in stored else np.zeros_like(vector)
+        payload, residual = with_error_feedback(self.codec, vector, residual, shared)
+        state[RESIDUAL] = ArrayRecord({place: Array(residual)})
+        return pack_frame(payload, address)
+
+    def decode(self, frame: bytes, layout: Layout, round_number: int, node: int) -> Vector:
+        """The vector in the frame of that node in that round; `FrameError` for any other bytes."""
+        payload, _ = unpack_frame(frame, self._address(layout, round_number, node), maximum_examples=0)
+        return self.codec.decode(payload, self._shared(layout, round_number, node))
+
+    @property
+    def description(self) -> str:
+        """What both sides must agree on, in words that an error can show."""
+        return f"{self.codec!r} of {self.sends}"
+
+    def _shared(self, layout: Layout, round_number: int, node: int) -> Shared:
+        return Shared(layout.template.size, key=derive_key(0, "flower-compress", round_number, node))
+
+    def _address(self, layout: Layout, round_number: int, node: int) -> Address:
+        template = layout.template.digest(f"flower/{self.description}")
+        # A node's number has 64 bits, a header has room for 32: enough to tell apart, not to be told apart by.
+        return Address(
+            Direction.UP, 0, self.codec.number, template, round_number, node % EVERYONE, layout.template.size
+        )
+
+
+def only_arrays(content: RecordDict) -> tuple[str, ArrayRecord]:
+    """Name and record of the one ArrayRecord of a message."""
+    records = list(content.array_records.items())
+    if len(records) != 1:
+        raise ConfigError(f"a compressed message holds one ArrayRecord, this one {len(records)}")
+    return records[0]
