@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -59,6 +60,16 @@ class RunConfig:
     threads: int = 1
     """torch threads per worker. Part of the configuration because it may change the last bits of a matrix product."""
 
+    engine: Literal["simulator", "flower", "deployment"] = "simulator"
+    """How orders reach clients: in this library's own processes, in Flower's simulation on this machine, or, set by
+    the Flower app itself, on Flower's nodes. Changes no bit of the result."""
+    deadline: float = 600.0
+    """Seconds that Flower's nodes have for a round (and, at the start, to connect). Who is late is left out of it."""
+    link_mbit: float | None = None
+    """Bandwidth of a client in Mbit/s, each way: the summary then says how many hours of it the messages take."""
+    link_latency_ms: float = 0.0
+    """Milliseconds until the first bit of a message arrives, counted with `link_mbit`."""
+
     def __post_init__(self) -> None:
         require(
             NAME_PATTERN.fullmatch(self.name) is not None, f"name={self.name!r}: letters, digits, '.', '_' and '-' only"
@@ -73,5 +84,14 @@ class RunConfig:
         require(0 <= self.seed < 1 << 63, f"seed={self.seed}: needs 0 to 2^63 - 1")
         require(self.alpha > 0, f"alpha={self.alpha}: needs a number above 0")
         require(0 < self.participation <= 1, f"participation={self.participation}: needs a share above 0, at most 1")
+        require(0 < self.deadline <= 1e6, f"deadline={self.deadline}: needs seconds above 0, at most a million")
+        require(
+            self.link_mbit is None or 0 < self.link_mbit < math.inf,
+            f"link_mbit={self.link_mbit}: needs Mbit/s above 0, or none",
+        )
+        require(
+            0 <= self.link_latency_ms < math.inf,
+            f"link_latency_ms={self.link_latency_ms}: needs 0 or more milliseconds",
+        )
         require(0 < self.quorum <= 1, f"quorum={self.quorum}: needs a share above 0, at most 1")
         require(self.head_learning_rate > 0, f"head_learning_rate={self.head_learning_rate}: needs a number above 0")

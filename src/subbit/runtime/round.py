@@ -92,6 +92,9 @@ def run_round(
             observed[client] = reply.observations
         else:
             failures[client] = reply.failure
+            if reply.failure.cause == "memory":
+                # The client lost what it kept: next time it is a newcomer, who is sent the head again.
+                state.memories.pop(client, None)
 
     # 5. Enough answers, or no step at all.
     needed = math.ceil(quorum * len(participants))

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from subbit.config.load import Settings
-from subbit.errors import RunFolderError
+from subbit.errors import ConfigError, RunFolderError
 from subbit.models import model_sha256
 from subbit.randomness import derive_key
 from subbit.report.folder import RunFolder
@@ -85,6 +85,8 @@ def run_job(
 
 def _simulator(workplace: Workplace) -> Engine:
     run = workplace.settings.run
+    if run.engine != "simulator":
+        raise ConfigError(f"engine={run.engine}: the job of a configuration only, see subbit run and docs/flower.md")
     if run.workers == 1:
         return InProcess(workplace, run.threads)
     return Workers(workplace.problem, workplace.settings)

@@ -1,0 +1,80 @@
+"""A complete Flower app: name these two in the `pyproject.toml` of a folder and `flwr run` it.
+
+    [tool.flwr.app.components]
+    serverapp = "subbit.flower:server_app"
+    clientapp = "subbit.flower:client_app"
+
+    [tool.flwr.app.config]
+    method = "deltamask"
+    rounds = 10
+
+Keys are those of `subbit run`; `subbit flower app` writes such a folder with all of them, because `flwr run
+--run-config` overrides only keys that the file has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.utils import get_flwr_home
+
+from subbit.flower.node import make_client_app
+
+MEMORY_KEY = "memory-folder"
+server_app = ServerApp()
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    from subbit.flower.server import continue_or_create, serve
+    from subbit.runtime.problem import build_problem
+    from subbit.runtime.run import Progress
+
+    settings = deployment_settings(context.run_config)
+    problem = build_problem(settings.run)
+    split = problem.split_summary().as_text()
+    folder, resume = continue_or_create(settings, split)
+    print(f"{'going on with' if resume else 'results go to'} {folder.path.resolve()}", flush=True)
+
+    def report(progress: Progress) -> None:
+        accuracy = "" if progress.accuracy is None else f"accuracy {progress.accuracy:.4f}, "
+        print(
+            f"round {progress.round_number + 1} of {progress.rounds}: {accuracy}up {progress.uplink_bpp:.4f} bits per "
+            f"parameter, {progress.total_bytes / 1e6:.3f} MB so far",
+            flush=True,
+        )
+
+    summary = serve(grid, problem, folder, resume=resume, report=report).summary
+    failed = f", failed turns: {summary['failures']}" if summary["failures"] else ""
+    print(f"accuracy {summary['accuracy']:.4f}, model {summary['model_sha256'][:16]}{failed}", flush=True)
+
+
+def deployment_settings(run_config: Mapping[str, Any]):  # type: ignore[no-untyped-def]  # Its type would import torch.
+    """The resolved settings. Flower flattens the table of a method to `deltamask.kappa`."""
+    from subbit.config.load import resolve
+
+    values: dict[str, Any] = {}
+    for key, value in run_config.items():
+        table, dot, name = key.rpartition(".")
+        if dot:
+            values.setdefault(table, {})[name] = value
+        else:
+            values[key] = value
+    return resolve({**values, "engine": "deployment"})
+
+
+def _configuration(context: Context) -> str:
+    from subbit.config.load import write_toml
+
+    return write_toml(deployment_settings(context.run_config))
+
+
+def _memory_folder(context: Context) -> Path:
+    return Path(str(context.node_config.get(MEMORY_KEY, get_flwr_home() / "subbit")))
+
+
+client_app = make_client_app(_configuration, _memory_folder)

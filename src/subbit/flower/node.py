@@ -1,0 +1,73 @@
+"""The node's half of a round: from a Flower message to a turn and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from subbit.errors import FrameError, SubbitError
+from subbit.flower.memory import NodeMemory, turn_number
+from subbit.flower.records import Assignment, records_to_order, reply_to_records
+from subbit.flower.roster import announcement
+from subbit.runtime.messages import Failure, Reply
+
+# torch and the rest of the library are imported when the first order comes: a node that says who it is needs neither.
+
+
+def make_client_app(configuration: Callable[[Context], str], memory_folder: Callable[[Context], Path]) -> ClientApp:
+    """`configuration` gives the resolved settings as TOML, `memory_folder` where this node's clients keep things."""
+    app = ClientApp()
+
+    @app.query()
+    def announce(message: Message, context: Context) -> Message:
+        node = context.node_config
+        return Message(announcement(node.get("partition-id"), node.get("num-partitions")), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        client = context.node_config.get("partition-id")
+        try:
+            assignment = records_to_order(message.content)
+            if assignment.order.client != client:
+                raise FrameError(
+                    "client", f"an order for client {assignment.order.client} at the node of partition-id {client!r}"
+                )
+            reply = take_turn(configuration(context), assignment, NodeMemory(memory_folder(context)))
+        except SubbitError as error:
+            failure = Failure(getattr(error, "cause", "setup"), str(error))
+            reply = Reply(0, failure=failure)
+        return Message(reply_to_records(reply), reply_to=message)
+
+    return app
+
+
+def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) -> Reply:
+    from subbit.runtime.client import client_turn
+
+    order = assignment.order
+    kept = memory.read(assignment.job, order.client, assignment.kept)
+    reply = client_turn(_workplace(configuration), dataclasses.replace(order, memory=kept))
+    if reply.failure is None:
+        turn = turn_number(order.phase, order.round_number)
+        memory.write(assignment.job, order.client, turn, reply.memory, used=assignment.kept)
+    return reply
+
+
+@lru_cache(maxsize=1)
+def _workplace(configuration: str):  # type: ignore[no-untyped-def]  # Its type would import torch.
+    """Built once per process: a simulated node takes many turns in one, a real one takes one turn in each."""
+    import torch
+
+    from subbit.config.load import resolve
+    from subbit.runtime.problem import build_problem
+    from subbit.runtime.workplace import Workplace
+
+    settings = resolve(tomllib.loads(configuration))
+    torch.set_num_threads(settings.run.threads)
+    return Workplace(build_problem(settings.run), settings)

@@ -1,0 +1,172 @@
+"""Orders and replies as Flower records, and back.
+
+Frames travel as `bytes` in ConfigRecords; nothing is pickled. What every client gets alike has a record of its own:
+Flower stores records by their content, so a broadcast is uploaded once, however many clients it goes to.
+
+    order     "order"      phase, round, client, job, kept (which of its memories the client shall use, -1 for none)
+              "broadcast"  the frames, named 0, 1, ...
+              "head"       the fitted head, only the first time
+    reply     "reply"      failure cause and message, where there is one
+              "frames"     the frames, named 0, 1, ...
+              "observed"   a MetricRecord of numbers for the log
+
+Whoever sent it, a record is checked for types, names and sizes before anything in it is used; `FrameError` otherwise.
+Which client a reply comes from is not in the reply: it follows from the message that it answers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
+
+from subbit.errors import FrameError
+from subbit.runtime.messages import Failure, Order, Phase, Reply
+
+NO_MEMORY = -1
+MOST_FRAMES = 16
+MOST_OBSERVATIONS = 32
+LONGEST_MESSAGE = 500
+_CAUSE = re.compile(r"[a-z][a-z-]{0,31}")
+_OBSERVATION = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_JOB = re.compile(r"[0-9a-f]{32}")
+_MOST_ROUNDS = 2**32 - 1
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An order as a node receives it: the client's memory is not in it, but which of its memories is meant."""
+
+    order: Order
+    job: str
+    kept: int
+
+
+def order_to_records(order: Order, job: str, kept: int) -> RecordDict:
+    records = RecordDict(
+        {
+            "order": ConfigRecord(
+                {
+                    "phase": order.phase,
+                    "round": order.round_number,
+                    "client": order.client,
+                    "job": job,
+                    "kept": kept,
+                }
+            ),
+            "broadcast": _frame_record(order.frames),
+        }
+    )
+    if order.head_frame is not None:
+        records["head"] = _frame_record((order.head_frame,))
+    return records
+
+
+def records_to_order(records: RecordDict) -> Assignment:
+    _only(records, {"order", "broadcast", "head"}, "order")
+    fields = _record(records, "order", ConfigRecord)
+    phase = _field(fields, "phase", str)
+    job = _field(fields, "job", str)
+    if phase not in ("head", "main"):
+        raise FrameError("record", f"an order speaks of phase {_shown(phase)}, expected head or main")
+    if _JOB.fullmatch(job) is None:
+        raise FrameError("record", f"an order names the job {_shown(job)}, expected 32 hexadecimal digits")
+    known: Phase = "head" if phase == "head" else "main"
+    head = _frames(_record(records, "head", ConfigRecord)) if "head" in records else ()
+    order = Order(
+        phase=known,
+        round_number=_whole(fields, "round", 0, _MOST_ROUNDS),
+        client=_whole(fields, "client", 0, _MOST_ROUNDS - 1),
+        frames=_frames(_record(records, "broadcast", ConfigRecord)),
+        head_frame=head[0] if head else None,
+    )
+    return Assignment(order, job, _whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1))
+
+
+def reply_to_records(reply: Reply) -> RecordDict:
+    """What goes back. The client's memory does not."""
+    if reply.failure is not None:
+        failure = ConfigRecord({"cause": reply.failure.cause, "message": reply.failure.message[:LONGEST_MESSAGE]})
+        return RecordDict({"reply": failure})
+    observed = {name: float(value) for name, value in reply.observations.items()}
+    return RecordDict(
+        {"reply": ConfigRecord(), "frames": _frame_record(reply.frames), "observed": MetricRecord(dict(observed))}
+    )
+
+
+def records_to_reply(records: RecordDict, client: int, most_bytes: int) -> Reply:
+    """The reply of that client; `most_bytes` bounds the sum of its frames."""
+    _only(records, {"reply", "frames", "observed"}, "reply")
+    fields = _record(records, "reply", ConfigRecord)
+    if "cause" in fields:
+        cause, message = _field(fields, "cause", str), _field(fields, "message", str)
+        if _CAUSE.fullmatch(cause) is None:
+            raise FrameError("record", f"a reply fails for the cause {_shown(cause)}, expected a short word")
+        return Reply(client, failure=Failure(cause, printable(message)))
+    frames = _frames(_record(records, "frames", ConfigRecord))
+    total = sum(map(len, frames))
+    if total > most_bytes:
+        raise FrameError("length", f"the frames of a reply have {total} bytes, expected at most {most_bytes}")
+    observations = _observations(_record(records, "observed", MetricRecord))
+    return Reply(client, frames, observations=observations)
+
+
+def printable(text: str) -> str:
+    """Text from elsewhere, safe to print and to log: one line, no control characters, not too long."""
+    return "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST_MESSAGE])
+
+
+def _frame_record(frames: tuple[bytes, ...]) -> ConfigRecord:
+    return ConfigRecord({str(index): frame for index, frame in enumerate(frames)})
+
+
+def _frames(record: Mapping[str, Any]) -> tuple[bytes, ...]:
+    if len(record) > MOST_FRAMES:
+        raise FrameError("length", f"a message has {len(record)} frames, expected at most {MOST_FRAMES}")
+    return tuple(_field(record, str(index), bytes) for index in range(len(record)))
+
+
+def _observations(record: Mapping[str, Any]) -> dict[str, float]:
+    if len(record) > MOST_OBSERVATIONS:
+        raise FrameError("record", f"a reply has {len(record)} observations, expected at most {MOST_OBSERVATIONS}")
+    for name, value in record.items():
+        if _OBSERVATION.fullmatch(name) is None or type(value) not in (int, float) or not math.isfinite(value):
+            raise FrameError("value", f"an observation is {_shown(name)} = {_shown(value)}, expected a finite number")
+    return {name: float(value) for name, value in record.items()}
+
+
+def _only(records: RecordDict, names: set[str], what: str) -> None:
+    unknown = sorted(set(records) - names)
+    if unknown:
+        raise FrameError("record", f"the {what} has a record {_shown(unknown[0])}, expected {', '.join(sorted(names))}")
+
+
+def _record(records: RecordDict, name: str, kind: type[Value]) -> Value:
+    if name not in records or not isinstance(records[name], kind):
+        found = type(records[name]).__name__ if name in records else "nothing"
+        raise FrameError("record", f"the record {name!r} is {found}, expected {kind.__name__}")
+    return records[name]  # type: ignore[return-value]
+
+
+def _field(record: Mapping[str, Any], name: str, kind: type[Value]) -> Value:
+    value = record.get(name)
+    if type(value) is not kind:
+        raise FrameError("record", f"the field {name!r} is {type(value).__name__}, expected {kind.__name__}")
+    return value
+
+
+def _whole(record: Mapping[str, Any], name: str, least: int, most: int) -> int:
+    value = _field(record, name, int)
+    if not least <= value <= most:
+        raise FrameError("record", f"the field {name!r} is {value}, expected {least} to {most}")
+    return value
+
+
+def _shown(value: object) -> str:
+    return printable(repr(value)[:80])

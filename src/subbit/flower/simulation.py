@@ -1,0 +1,68 @@
+"""`subbit run engine=flower`: the job on Flower's simulated nodes, in Ray's processes on this machine.
+
+One node per client, `workers` processes. The nodes' disk is the folder `memory` of the run, so that a simulation can
+be resumed like any run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from subbit.config.load import write_toml
+from subbit.errors import SubbitError
+from subbit.report.folder import RunFolder
+from subbit.runtime.problem import Problem
+from subbit.runtime.run import Progress, Result
+
+
+def simulate(
+    problem: Problem, folder: RunFolder, *, resume: bool = False, report: Callable[[Progress], None] | None = None
+) -> Result:
+    """Run, or go on with, the job of a run folder. The problem must be the one that its settings describe."""
+    # Before Flower is imported: it would tell its makers, and ask whether there is a newer version.
+    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+    # Ray gives its own processes 15 to 30 s to start, which is short on a busy machine.
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
+    os.environ.setdefault("RAY_agent_register_timeout_ms", "180000")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        from flwr.app import Context
+        from flwr.serverapp import Grid, ServerApp
+        from flwr.simulation import run_simulation
+    except ImportError:
+        raise SubbitError("engine=flower needs Flower: pip install 'subbit[flower]'") from None
+
+    from subbit.flower.node import make_client_app
+    from subbit.flower.server import serve
+
+    configuration, memory = write_toml(folder.settings), str((folder.path / "memory").resolve())
+    outcome: list[Result | BaseException] = []
+    server_app = ServerApp()
+
+    @server_app.main()
+    def main(grid: Grid, context: Context) -> None:
+        try:
+            outcome.append(serve(grid, problem, folder, resume=resume, report=report))
+        except BaseException as error:  # Flower would wrap it, or say nothing: it is raised below as it is.
+            outcome.append(error)
+
+    workers, threads = folder.settings.run.workers, folder.settings.run.threads
+    logging.getLogger("flwr").setLevel(logging.WARNING)
+    run_simulation(
+        server_app,
+        make_client_app(lambda context: configuration, lambda context: Path(memory)),
+        num_supernodes=problem.clients,
+        backend_config={
+            "init_args": {"num_cpus": workers * threads, "log_to_driver": False},
+            "client_resources": {"num_cpus": threads, "num_gpus": 0.0},
+        },
+    )
+    if not outcome:
+        raise SubbitError("Flower's simulation ended before the run did; its log says why")
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]

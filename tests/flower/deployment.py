@@ -1,0 +1,156 @@
+"""A real Flower deployment on loopback: SuperLink, SuperNodes and `flwr run`, each its own processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from subbit.config.load import resolve
+from subbit.flower.certs import create_certificates
+from subbit.flower.lines import (
+    connection_table,
+    register_line,
+    superlink_line,
+    supernode_line,
+    write_app,
+)
+
+JOB = {
+    "model": "mlp",
+    "dataset": "digits",
+    "select": "backbone: weights",
+    "head": "lda",
+    "clients": 2,
+    "rounds": 2,
+    "limit": 200,
+    "test_limit": 100,
+}
+PATIENCE = 240.0
+SCRIPTS = Path(sys.executable).parent
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Deployment:
+    """Use as a context manager: whatever was started is ended, by process group, when it is left."""
+
+    def __init__(self, folder: Path, *, secure: bool, nodes: int = 2, **job: Any) -> None:
+        self.folder, self.nodes, self.port = folder, nodes, free_port()
+        self.results = folder / "runs" / "job"
+        self.settings = resolve({**JOB, "clients": nodes, "name": "job", "folder": str(folder / "runs"), **job})
+        self.certificates = folder / "keys" if secure else None
+        self.app = folder / "app"
+        write_app(self.app, self.settings)
+        home = folder / "home"
+        home.mkdir()
+        if self.certificates is not None:
+            create_certificates(self.certificates, [], nodes + 1)  # One key more than is registered.
+        (home / "config.toml").write_text(connection_table("there", self.address, self.certificates))
+        self.environment = {
+            **os.environ,
+            "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",
+            "FLWR_HOME": str(home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Deployment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self.processes):
+            self.kill(process)
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """SIGKILL to the process and its children: each was started in a group of its own."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def start(self, line: str, log: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{log}.log").open("ab") as output:
+            process = subprocess.Popen(
+                shlex.split(line),
+                cwd=self.folder,
+                env=self.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def superlink(self, port: int | None = None) -> subprocess.Popen[bytes]:
+        process = self.start(superlink_line("127.0.0.1", port or self.port, self.certificates), "superlink")
+        self.until(lambda: _listens(port or self.port), "the SuperLink listens")
+        return process
+
+    def supernode(self, node: int, *, key: int | None = None, address: str | None = None) -> subprocess.Popen[bytes]:
+        line = supernode_line(node, self.nodes, address or self.address, self.certificates, free_port())
+        if key is not None:
+            line = line.replace(f"nodes/node-{node}", f"nodes/node-{key}")
+        return self.start(line, f"node-{node}")
+
+    def register(self) -> None:
+        if self.certificates is not None:
+            for node in range(self.nodes):
+                self.command(register_line(node, self.certificates, "there"))
+
+    def command(self, line: str) -> str:
+        """Run a command to its end and return what it printed."""
+        done = subprocess.run(
+            shlex.split(line), cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def submit(self, app: Path | None = None) -> None:
+        self.command(f"flwr run {shlex.quote(str(app or self.app))} there")
+
+    def until(self, condition: Any, what: str, seconds: float = PATIENCE) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end:
+                logs = "\n".join(
+                    f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}"
+                    for path in sorted(self.folder.glob("*.log"))
+                )
+                raise AssertionError(f"waited {seconds:g} s in vain until {what}\n{logs}")
+            time.sleep(0.25)
+
+    def finish(self) -> dict[str, Any]:
+        path = self.results / "summary.json"
+        self.until(path.exists, "the run is finished")
+        return dict(json.loads(path.read_text()))
+
+    def rounds(self) -> list[dict[str, Any]]:
+        path = self.results / "events.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [event for event in map(json.loads, lines) if event["event"] == "round"]
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
