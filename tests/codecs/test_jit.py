@@ -1,0 +1,43 @@
+"""Compiled kernels are kept, and thrown away when any file beside them changes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import subbit.codecs.jit
+
+CALLER = """
+from subbit_jit_copy.called import inner
+from subbit_jit_copy.jit import njit
+
+@njit
+def outer(x):
+    return inner(x) + 1
+"""
+CALLED = """
+from subbit_jit_copy.jit import njit
+
+@njit
+def inner(x):
+    return x * FACTOR
+"""
+
+
+def test_a_kernel_is_compiled_anew_when_a_kernel_that_it_calls_has_changed(tmp_path: Path) -> None:
+    package = tmp_path / "subbit_jit_copy"
+    package.mkdir()
+    shutil.copy(subbit.codecs.jit.__file__, package / "jit.py")
+    (package / "__init__.py").touch()
+    (package / "caller.py").write_text(CALLER)
+
+    def outer_of_ten(factor: int) -> int:
+        (package / "called.py").write_text(CALLED.replace("FACTOR", str(factor)))
+        command = [sys.executable, "-c", "from subbit_jit_copy.caller import outer; print(outer(10))"]
+        return int(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout)
+
+    assert outer_of_ten(2) == 21
+    assert outer_of_ten(300) == 3001
+    assert list(package.glob("__pycache__/*.nbi"))
