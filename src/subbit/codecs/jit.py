@@ -30,6 +30,6 @@ def njit(function: Function) -> Function:
     compiled: Function = numba.njit(cache=True)(function)
     # Not a public attribute of numba: where it is missing (also with NUMBA_DISABLE_JIT=1) its own stamp must do.
     index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if hasattr(index, "_source_stamp"):
+    if index is not None and hasattr(index, "_source_stamp"):
         index._source_stamp = (index._source_stamp, FOLDER_STAMP)
     return compiled
