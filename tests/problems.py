@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from subbit.config import Settings, resolve
+from subbit.config.load import Settings, resolve
 from subbit.data import Examples, load_dataset
 from subbit.randomness import torch_randomness
 from subbit.runtime.problem import Problem

@@ -13,7 +13,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from subbit.bench.commands import bench_app
 from subbit.errors import SubbitError
+from subbit.flower.commands import flower_app
 
 app = typer.Typer(
     help="Federated fine-tuning below one bit per parameter, both ways.",
@@ -22,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.add_typer(bench_app, name="bench")
+app.add_typer(flower_app, name="flower")
 console = Console()
 errors = Console(stderr=True)
 
@@ -41,7 +45,7 @@ def main() -> None:
 
 
 def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]:
-    from subbit.config import read_toml
+    from subbit.config.load import read_toml
 
     words = words or []
     if words and "=" not in words[0]:
@@ -51,11 +55,17 @@ def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]
 
 def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> dict[str, Any]:
     """Build the problem, run it with a progress bar, return the summary."""
+    from subbit.errors import ConfigError
     from subbit.report.folder import RunFolder
     from subbit.runtime.problem import build_problem
     from subbit.runtime.run import Progress as RoundProgress
     from subbit.runtime.run import run_job
 
+    if settings.run.engine == "deployment":
+        raise ConfigError(
+            "engine=deployment: such a run starts, and goes on where it stopped, with flwr run APP NAME, "
+            "as subbit flower certs prints it"
+        )
     problem = build_problem(settings.run)
     split = problem.split_summary().as_text()
     folder = RunFolder.open(resume) if resume else RunFolder.create(settings, split)
@@ -77,6 +87,10 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> d
             note = f"{accuracy}up {progress.uplink_bpp:.4f} bpp  {progress.total_bytes / 1e6:.2f} MB"
             bar.update(line, completed=progress.round_number + 1, note=note)
 
+        if settings.run.engine == "flower":
+            from subbit.flower.simulation import simulate
+
+            return simulate(problem, folder, resume=resume is not None, report=report).summary
         return run_job(problem, settings, folder, resume=resume is not None, report=report).summary
 
 
@@ -88,7 +102,7 @@ def run(words: Words = None) -> None:
     [bold]subbit run experiments/demo.toml rounds=5 workers=2[/bold]
     [bold]subbit run method=fedavg select=head dataset=fashion-mnist[/bold]
     """
-    from subbit.config import resolve
+    from subbit.config.load import resolve
 
     settings = resolve(*_file_and_words(words))
     _print_summary(_run(settings), Path(settings.run.folder) / settings.run.name)
@@ -148,7 +162,7 @@ def compare(
 
     [bold]subbit compare fedpm deltamask deltamask:preset=paper --config experiments/demo.toml rounds=5[/bold]
     """
-    from subbit.config import read_toml
+    from subbit.config.load import read_toml
     from subbit.files import replace_file
     from subbit.report.compare import compare as run_comparison
     from subbit.report.compare import comparison_table, parse_contender

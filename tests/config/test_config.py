@@ -6,7 +6,8 @@ import tomllib
 
 import pytest
 
-from subbit.config import RunConfig, resolve, write_toml
+from subbit.config.load import resolve, write_toml
+from subbit.config.schema import RunConfig
 from subbit.errors import ConfigError
 
 

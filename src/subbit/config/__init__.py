@@ -1,6 +1,5 @@
-"""Configuration of a run: frozen dataclasses, TOML and `key=value`."""
+"""Configuration of a run: `schema` has the keys, `values` reads them, `load` puts defaults, preset, file and words
+together.
 
-from subbit.config.load import Settings, read_toml, resolve, write_toml
-from subbit.config.schema import RunConfig
-
-__all__ = ["RunConfig", "Settings", "read_toml", "resolve", "write_toml"]
+Imports nothing: methods use `values`, and `load` uses the methods.
+"""
