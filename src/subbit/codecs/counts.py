@@ -3,11 +3,10 @@
 Coded alone, or against an earlier broadcast that the receiver still has: then the frequencies are those of the new
 value given the old one at the same place. The shorter of the two is sent.
 
-    payload = varint(2 total + against) table... [stream]      the bracket only where some table has two symbols
-    table   = varint(symbols - 1), varint steps between ascending symbols, varint(frequency - 1) of all but the last
+    payload = varint(2 total + against) table... stream
 
-There is one table alone; against a reference there is one for each value that occurs in it, values being merged where
-there are many. A frequency is out of 2^16 and the last one is what is left.
+There is one table (`subbit.codecs.symbols`) alone; against a reference there is one for each value that occurs in it,
+values being merged where there are many.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from numpy.typing import NDArray
 
 from subbit.codecs.base import Codec, Counts, Kind, Shared, register_codec
 from subbit.codecs.jit import njit
-from subbit.codecs.rans import SCALE, STATE_BYTES, Alphabet, Alphabets, Tables, Values, decode_symbols, encode_symbols
+from subbit.codecs.rans import SCALE, STATE_BYTES, Alphabets, Tables, Values, read_stream, write_stream
+from subbit.codecs.symbols import fit_alphabet, read_table, write_table
 from subbit.codecs.varint import read_varint, write_varint
 from subbit.errors import PayloadError
 
@@ -28,7 +28,6 @@ MOST_ALPHABETS = 64
 MOST_CELLS = 1 << 20
 """Of all histograms together: their memory must not grow with the total."""
 LARGEST_TOTAL = 65535
-EMPTY: Alphabet = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 @register_codec
@@ -48,9 +47,7 @@ class CountsCodec(Codec[Counts]):
             _Form.of(values, payload.total, shared, against) for against in (False, True)[: 1 + _comparable(shared)]
         ]
         best = min(forms, key=lambda form: form.expected_bytes)
-        if not best.needs_stream:
-            return best.header
-        return best.header + encode_symbols(values, best.alphabets, best.tables, payload.total + 1)
+        return best.header + write_stream(values, best.alphabets, best.tables, payload.total + 1)
 
     def decode(self, data: bytes, shared: Shared) -> Counts:
         header, offset = read_varint(data, 0, 2 * min(shared.limit, LARGEST_TOTAL) + 1, "total of the counts")
@@ -60,16 +57,9 @@ class CountsCodec(Codec[Counts]):
         alphabets, populations = _alphabets_of(shared, total, against)
         entries = []
         for population in populations.tolist():
-            entry, offset = (
-                _read_table(data, offset, min(total + 1, population), total) if population else (EMPTY, offset)
-            )
+            entry, offset = read_table(data, offset, population, total + 1)
             entries.append(entry)
-        tables = Tables.of(entries)
-        if max(symbols.size for symbols, _ in entries) > 1:
-            return Counts(total, decode_symbols(data[offset:], alphabets, tables))
-        if offset != len(data):
-            raise PayloadError(f"{len(data) - offset} bytes follow tables that leave nothing open", "size")
-        return Counts(total, tables.symbols[tables.offsets[alphabets]])
+        return Counts(total, read_stream(data[offset:], alphabets, Tables.of(entries)))
 
 
 @dataclass(frozen=True)
@@ -79,7 +69,6 @@ class _Form:
     header: bytes
     alphabets: Alphabets
     tables: Tables
-    needs_stream: bool
     expected_bytes: float
 
     @classmethod
@@ -90,14 +79,13 @@ class _Form:
         header = write_varint(2 * total + against)
         entries, bits = [], 0.0
         for occurrences in histogram:
-            symbols = np.flatnonzero(occurrences).astype(np.int64)
-            frequencies = _frequencies(occurrences[symbols])
+            symbols, frequencies = fit_alphabet(occurrences)
             entries.append((symbols, frequencies))
-            header += _write_table(symbols, frequencies)
+            header += write_table((symbols, frequencies))
             bits -= float((occurrences[symbols] * np.log2(frequencies / SCALE)).sum())
-        needs_stream = max(symbols.size for symbols, _ in entries) > 1
-        expected = len(header) + (2 * STATE_BYTES + bits / 8 if needs_stream else 0)
-        return cls(header, alphabets, Tables.of(entries), needs_stream, expected)
+        tables = Tables.of(entries)
+        expected = len(header) + (2 * STATE_BYTES + bits / 8 if tables.leave_open else 0)
+        return cls(header, alphabets, tables, expected)
 
 
 def _checked_values(counts: Counts, shared: Shared) -> Values:
@@ -130,37 +118,6 @@ def _alphabets_of(shared: Shared, total: int, against: bool) -> tuple[Alphabets,
     populations = np.zeros(count, dtype=np.int64)
     _assign(shared.reference.values, merged, alphabets, populations)
     return alphabets, populations
-
-
-def _frequencies(occurrences: NDArray[np.int64]) -> NDArray[np.int64]:
-    """At least 1 each, in proportion to the occurrences, `SCALE` together."""
-    if not occurrences.size:
-        return occurrences
-    frequencies: NDArray[np.int64] = 1 + occurrences * (SCALE - occurrences.size) // occurrences.sum()
-    frequencies[np.argmax(occurrences)] += SCALE - frequencies.sum()
-    return frequencies
-
-
-def _write_table(symbols: NDArray[np.int64], frequencies: NDArray[np.int64]) -> bytes:
-    if not symbols.size:
-        return b""
-    numbers = [symbols.size - 1, int(symbols[0]), *(np.diff(symbols) - 1).tolist(), *(frequencies[:-1] - 1).tolist()]
-    return b"".join(map(write_varint, numbers))
-
-
-def _read_table(data: bytes, offset: int, most_symbols: int, total: int) -> tuple[Alphabet, int]:
-    last, offset = read_varint(data, offset, most_symbols - 1, "number of symbols")
-    symbol, symbols, frequencies = -1, [], []
-    for _ in range(last + 1):
-        step, offset = read_varint(data, offset, total - symbol - 1, "step between symbols")
-        symbol += step + 1
-        symbols.append(symbol)
-    left = SCALE
-    for index in range(last):
-        frequency, offset = read_varint(data, offset, left - (last - index) - 1, "frequency of a symbol")
-        frequencies.append(frequency + 1)
-        left -= frequency + 1
-    return (np.array(symbols), np.array([*frequencies, left])), offset
 
 
 @njit

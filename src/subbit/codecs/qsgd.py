@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from subbit.codecs.base import Codec, Kind, Shared, Vector, register_codec
 from subbit.codecs.jit import njit
+from subbit.codecs.rans import Values
 from subbit.codecs.sampler import uniforms
-from subbit.codecs.symbols import Symbols, decode_symbols, encode_symbols
+from subbit.codecs.symbols import decode_symbols, encode_symbols
 from subbit.codecs.vectors import check_vector, values_from_bytes, values_to_bytes
 from subbit.errors import ConfigError, PayloadError
 
@@ -95,9 +96,7 @@ def _norms(vector: Vector, bucket: int, norms: NDArray[np.float64]) -> None:
 
 
 @njit
-def _round(
-    vector: Vector, draws: NDArray[np.uint32], bucket: int, norms: Vector, levels: int, symbols: Symbols
-) -> None:
+def _round(vector: Vector, draws: NDArray[np.uint32], bucket: int, norms: Vector, levels: int, symbols: Values) -> None:
     for index in range(norms.size):
         scale = levels / np.float64(norms[index]) if norms[index] > 0 else 0.0
         for place in range(index * bucket, min((index + 1) * bucket, vector.size)):
@@ -107,7 +106,7 @@ def _round(
 
 
 @njit
-def _scale(symbols: Symbols, bucket: int, norms: Vector, levels: int, vector: Vector) -> None:
+def _scale(symbols: Values, bucket: int, norms: Vector, levels: int, vector: Vector) -> None:
     for index in range(norms.size):
         for place in range(index * bucket, min((index + 1) * bucket, vector.size)):
             vector[place] = np.float32(np.float64(norms[index]) * (np.int64(symbols[place]) - levels) / levels)

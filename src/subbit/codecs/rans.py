@@ -9,7 +9,7 @@ A state x >= 2^32 takes a symbol with frequency f of 2^16, whose slots begin at 
 Writing runs from the last place to the first, so that reading runs forwards. Two states take turns, because each step
 waits for the one before it. A stream is the two states after the last step of the writer (six bytes each) and the words
 in reading order; it is in form if the reader ends with both states at 2^32, where the writer began, and no word is
-left.
+left. It is empty where no alphabet has two symbols.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ Values = NDArray[np.uint16]
 
 SCALE_BITS = 16
 SCALE = 1 << SCALE_BITS
-COARSE_BITS = 10  # The tables of a dozen alphabets fit into the first-level cache.
+LEAST_COARSE_BITS = 10  # The tables of a dozen alphabets fit into the first-level cache.
 STATE_BYTES = 6
 BITS_16, BITS_32, LOW_16 = np.uint64(16), np.uint64(32), np.uint64(0xFFFF)
 START = np.uint64(1 << 32)
-COARSE_SHIFT, COARSE_SLOTS = np.uint64(SCALE_BITS - COARSE_BITS), np.uint64(1 << COARSE_BITS)
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,22 @@ class Tables:
             np.cumsum([0] + [symbols.size for symbols, _ in alphabets]),
         )
 
-    def coarse(self) -> NDArray[np.uint16]:
-        """For each alphabet and each 64th slot: its owner, counted from the first symbol of the alphabet."""
-        slots = np.arange(1 << COARSE_BITS) << (SCALE_BITS - COARSE_BITS)
+    @property
+    def leave_open(self) -> bool:
+        """Whether some alphabet has two symbols, so that a stream must tell which."""
+        return bool((np.diff(self.offsets) > 1).any())
+
+    def coarse(self) -> tuple[NDArray[np.uint16], int]:
+        """For each alphabet and each slot of a coarser grid: its owner, counted from the first symbol of the alphabet;
+        and the bits of the grid. It has at least as many slots as an alphabet has symbols, so a search is short."""
+        largest = int(np.diff(self.offsets).max())
+        bits = max(LEAST_COARSE_BITS, (largest - 1).bit_length())
+        slots = np.arange(1 << bits) << (SCALE_BITS - bits)
         found = np.zeros((self.offsets.size - 1, slots.size), dtype=np.uint16)
         for alphabet, (begin, end) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True)):
             if end > begin:
                 found[alphabet] = np.searchsorted(self.starts[begin:end], slots, side="right") - 1
-        return found.reshape(-1)
+        return found.reshape(-1), bits
 
     def entries(self, symbol_count: int) -> NDArray[np.uint32]:
         """Where symbol s of alphabet k stands, at k * symbol_count + s."""
@@ -75,7 +82,10 @@ class Tables:
         return places
 
 
-def encode_symbols(values: Values, alphabets: Alphabets, tables: Tables, symbol_count: int) -> bytes:
+def write_stream(values: Values, alphabets: Alphabets, tables: Tables, symbol_count: int) -> bytes:
+    """Values below `symbol_count`, each a symbol of the alphabet at its place."""
+    if not tables.leave_open:
+        return b""
     words = np.empty(values.size, dtype=np.uint16)
     entries = tables.entries(symbol_count)
     first, second, begin = _encode(values, alphabets, entries, symbol_count, tables.frequencies, tables.starts, words)
@@ -83,7 +93,12 @@ def encode_symbols(values: Values, alphabets: Alphabets, tables: Tables, symbol_
     return states + words[int(begin) :].astype("<u2", copy=False).tobytes()
 
 
-def decode_symbols(data: bytes, alphabets: Alphabets, tables: Tables) -> Values:
+def read_stream(data: bytes, alphabets: Alphabets, tables: Tables) -> Values:
+    """One value for each place, from exactly these bytes."""
+    if not tables.leave_open:
+        if data:
+            raise PayloadError(f"{len(data)} bytes follow tables that leave nothing open", "size")
+        return tables.symbols[tables.offsets[alphabets]]
     if len(data) < 2 * STATE_BYTES or len(data) % 2:
         raise PayloadError(f"{len(data)} bytes are not two states and whole words", "truncated")
     states = [int.from_bytes(data[begin : begin + STATE_BYTES], "little") for begin in (0, STATE_BYTES)]
@@ -91,12 +106,14 @@ def decode_symbols(data: bytes, alphabets: Alphabets, tables: Tables) -> Values:
         raise PayloadError("a state lies below 2^32", "value")
     words = np.frombuffer(data, dtype="<u2", offset=2 * STATE_BYTES).astype(np.uint16, copy=False)
     values = np.empty(alphabets.size, dtype=np.uint16)
+    coarse, coarse_bits = tables.coarse()
     in_form = _decode(
         np.uint64(states[0]),
         np.uint64(states[1]),
         words,
         alphabets,
-        tables.coarse(),
+        coarse,
+        np.uint64(coarse_bits),
         tables.offsets,
         tables.symbols,
         tables.frequencies,
@@ -141,6 +158,7 @@ def _decode(
     words: NDArray[np.uint16],
     alphabets: Alphabets,
     coarse: NDArray[np.uint16],
+    coarse_bits: np.uint64,
     offsets: NDArray[np.int64],
     symbols: NDArray[np.uint16],
     frequencies: NDArray[np.uint32],
@@ -148,11 +166,12 @@ def _decode(
     values: Values,
 ) -> bool:
     read = 0
+    coarse_shift = BITS_16 - coarse_bits
     for place in range(values.size):
         state = first
         slot = state & LOW_16
         alphabet = np.uint64(alphabets[place])
-        entry = offsets[alphabet] + np.int64(coarse[alphabet * COARSE_SLOTS + (slot >> COARSE_SHIFT)])
+        entry = offsets[alphabet] + np.int64(coarse[(alphabet << coarse_bits) + (slot >> coarse_shift)])
         above = slot - np.uint64(starts[entry])
         while above >= np.uint64(frequencies[entry]):
             above -= np.uint64(frequencies[entry])
