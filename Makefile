@@ -21,6 +21,9 @@ test: $(READY)  ## Lint, type-check and run all tests
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2
 
+e2e: $(READY)  ## Real Flower deployments on loopback: TLS, faults, a killed server (about ten minutes)
+	@$(BIN)/pytest -m e2e tests/flower -s --timeout=600
+
 lint: $(READY)  ## Format and lint the code, check its types
 	@$(BIN)/ruff format src tests scripts benchmarks fuzz
 	@$(BIN)/ruff check --fix src tests scripts benchmarks fuzz
@@ -40,4 +43,4 @@ clean:  ## Remove .venv, caches and runs
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-.PHONY: install demo test lint bench fuzz clean help
+.PHONY: install demo test e2e lint bench fuzz clean help

@@ -34,7 +34,7 @@ JOB = {
     "limit": 200,
     "test_limit": 100,
 }
-PATIENCE = 240.0
+PATIENCE = 600.0  # Machines are busy; no test asserts speed.
 SCRIPTS = Path(sys.executable).parent
 
 

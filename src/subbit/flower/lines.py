@@ -15,13 +15,15 @@ from subbit.files import replace_file
 from subbit.flower.certs import is_loopback
 
 FIRST_NODE_PORT = 9094
+FLOWER_CONFIG = "~/.flwr/config.toml"
 
 
-def check_address(host: str, insecure: bool) -> None:
-    if insecure and not is_loopback(host):
+def check_address(host: str) -> None:
+    """Without TLS, only on loopback."""
+    if not is_loopback(host):
         raise ConfigError(
             f"{host} is not this machine: without TLS anyone on the way reads and changes what is sent. Make "
-            "certificates (subbit flower certs DIR --host NAME), or say --insecure-anywhere if the network is trusted"
+            "certificates (subbit flower certs DIR --host NAME), or say --insecure if the network is trusted"
         )
 
 
@@ -63,6 +65,26 @@ def connection_table(name: str, address: str, folder: Path | None) -> str:
     else:
         connection["root-certificates"] = str((folder / "ca.crt").absolute())
     return tomli_w.dumps({"superlink": {name: connection}})
+
+
+def all_lines(host: str, port: int, nodes: int, folder: Path | None, connection: str = "subbit") -> str:
+    """What to type where, in order, for a deployment whose nodes reach the SuperLink under `host`."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    bind = host if is_loopback(host) else "0.0.0.0"
+    steps = ["# 1. the server, first terminal", superlink_line(bind, port, folder), ""]
+    steps += [f"# 2. the server, second terminal: put this into {FLOWER_CONFIG}"]
+    steps += [connection_table(connection, address, folder)]
+    if folder is not None:
+        steps += [register_line(node, folder, connection) for node in range(nodes)]
+        steps += ["", f"# 3. each node, with {folder / 'ca.crt'} and its own key copied to the same place"]
+    else:
+        steps += ["# 3. each node"]
+    for node in range(nodes):
+        own_port = FIRST_NODE_PORT + (node if is_loopback(host) else 0)
+        steps.append(supernode_line(node, nodes, address, folder, own_port))
+    steps += ["", "# 4. the server, second terminal; the same line goes on with a run that was interrupted"]
+    steps += [f"subbit flower app my-app clients={nodes}", f"flwr run my-app {connection} --stream"]
+    return "\n".join(steps)
 
 
 def write_app(path: Path, settings: Settings) -> None:

@@ -1,0 +1,66 @@
+"""A grid whose nodes live in this process: Flower's records and serialisation, none of its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Error, Message, MessageType, RecordDict
+
+from subbit.config.load import Settings, write_toml
+from subbit.flower.node import make_client_app
+from tests.flower.loopback import through_the_wire
+
+Answer = Callable[[Message, Message], Message | None]
+"""Order and honest reply to what really comes back; nothing stands for a node that never answers."""
+
+
+def honest(order: Message, reply: Message) -> Message | None:
+    return reply
+
+
+class FakeGrid:
+    """Node 100 + K holds partition K. `answers` says how nodes misbehave in training, by partition."""
+
+    def __init__(self, settings: Settings, folder: Path, answers: dict[int, Answer] | None = None) -> None:
+        self.clients, self.folder, self.answers = settings.run.clients, folder, answers or {}
+        self.app = make_client_app(lambda context: write_toml(settings), self.memory)
+        self.online = {100 + client for client in range(self.clients)}
+        self.waiting: dict[str, Message] = {}
+        self.pulled: list[int] = []
+
+    def memory(self, context: Context) -> Path:
+        return self.folder / "memory" / str(context.node_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return sorted(self.online)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        identities = []
+        for message in messages:
+            arrived = through_the_wire(message)
+            self.waiting[arrived.metadata.message_id] = arrived
+            identities.append(arrived.metadata.message_id)
+        return identities
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        # The last first: the order in which nodes answer must not matter.
+        replies = [self._answer(self.waiting.pop(name)) for name in reversed(list(message_ids)) if name in self.waiting]
+        found = [reply for reply in replies if reply is not None]
+        self.pulled.append(len(found))
+        return found
+
+    def _answer(self, order: Message) -> Message | None:
+        node = order.metadata.dst_node_id
+        configuration: dict[str, Any] = {"partition-id": node - 100, "num-partitions": self.clients}
+        try:
+            reply = self.app(order, Context(1, node, configuration, RecordDict(), {}))
+        except Exception as error:
+            return Message(Error(2, str(error)), reply_to=order)
+        if order.metadata.message_type == MessageType.TRAIN:
+            changed = self.answers.get(node - 100, honest)(order, reply)
+            if changed is None:
+                return None
+            reply = changed
+        return through_the_wire(reply)
