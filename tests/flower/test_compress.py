@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedProx, Strategy
 
 from subbit.errors import ConfigError, ModelError
@@ -167,15 +168,20 @@ def test_two_sides_that_disagree_say_so() -> None:
     assert "expects Eden(bits=1) of weights, the mod of this client is Eden(bits=2)" in grid.errors[0]
 
 
-def test_a_mod_without_its_strategy_and_a_strategy_without_its_mod_say_so() -> None:
-    grid = Loopback(client_app(compress()))
-    messages = FedAvg().configure_train(1, as_record(start_arrays()), ConfigRecord(), grid)  # type: ignore[arg-type]
-    grid.send_and_receive(messages)
-    assert "wrap its strategy" in grid.errors[0]
+def test_a_mod_that_is_not_asked_changes_nothing() -> None:
+    plain, _ = run(FedAvg(), Loopback(client_app()))
+    ready, _ = run(FedAvg(), Loopback(client_app(compress())))
+    assert all(np.array_equal(plain[name], ready[name]) for name in plain)
+
+
+def test_a_strategy_whose_clients_have_no_mod_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("flwr").addHandler(caplog.handler)
     found, metrics, strategy = one_round(compress(), Loopback(client_app()))
+    logging.getLogger("flwr").removeHandler(caplog.handler)
     assert found == {}
     assert metrics["subbit-bad-frames"] == 3
     assert strategy.subbit.refused == {"not-a-frame": 3}
+    assert "the ClientApp needs compress(...) among its mods" in caplog.text
 
 
 def test_arguments_that_make_no_sense_are_refused_at_once() -> None:

@@ -12,7 +12,8 @@ reply to the wrapped strategy, which notices nothing. Any codec of vectors will 
     compress(codec="dense", dtype="bfloat16")                        half the bytes, next to no error
 
 Put the mod first in the list: Flower runs the first mod outermost, so the others (local differential privacy, say) see
-the arrays as always. Both sides derive the randomness of a codec from the round and the node.
+the arrays as always. The server decides: a mod that is not asked does nothing, so clients can have it before the server
+makes use of it. Both sides derive the randomness of a codec from the round and the node.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp.strategy import Strategy
 
@@ -106,11 +107,7 @@ class Compression:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """The client mod."""
         record = message.content.config_records.get(RECORD)
-        if record is None:
-            if message.metadata.message_type.split(".")[0] == MessageType.TRAIN:
-                raise ConfigError(
-                    "the server would not understand a compressed reply: wrap its strategy in .strategy()"
-                )
+        if record is None:  # Evaluation, or a server whose strategy does not ask: it would not understand a frame.
             return call_next(message, context)
         order = CompressionOrder.read(record)
         if order.compression != self.description:
