@@ -235,6 +235,8 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     table.add_row("downlink, bits per parameter", f"{summary['downlink_bpp']:.4f}")
     for name in ("uplink", "downlink", "one_off"):
         table.add_row(f"{name.replace('_', '-')} MB", f"{summary[f'{name}_bytes'] / 1e6:.3f}")
+    if "link_hours" in summary:
+        table.add_row(f"hours on {summary['link_mbit']:g} Mbit/s", f"{summary['link_hours']:.4f}")
     if "false_flips_per_upload" in summary:
         table.add_row("false flips per upload", f"{summary['false_flips_per_upload']:.1f}")
     if summary["failed_clients"]:

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.utils import get_flwr_home
 
 from subbit.flower.node import make_client_app
+
+if TYPE_CHECKING:
+    from subbit.config.load import Settings
 
 MEMORY_KEY = "memory-folder"
 server_app = ServerApp()
@@ -53,7 +56,7 @@ def main(grid: Grid, context: Context) -> None:
     print(f"accuracy {summary['accuracy']:.4f}, model {summary['model_sha256'][:16]}{failed}", flush=True)
 
 
-def deployment_settings(run_config: Mapping[str, Any]):  # type: ignore[no-untyped-def]  # Its type would import torch.
+def deployment_settings(run_config: Mapping[str, Any]) -> Settings:
     """The resolved settings. Flower flattens the table of a method to `deltamask.kappa`."""
     from subbit.config.load import resolve
 

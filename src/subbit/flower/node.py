@@ -7,17 +7,21 @@ import tomllib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from subbit.errors import FrameError, SubbitError
-from subbit.flower.memory import NodeMemory, turn_number
-from subbit.flower.records import Assignment, records_to_order, reply_to_records
-from subbit.flower.roster import announcement
-from subbit.runtime.messages import Failure, Reply
 
-# torch and the rest of the library are imported when the first order comes: a node that says who it is needs neither.
+if TYPE_CHECKING:
+    from subbit.flower.memory import NodeMemory
+    from subbit.flower.records import Assignment
+    from subbit.runtime.messages import Reply
+    from subbit.runtime.workplace import Workplace
+
+# Flower starts a process for every message. torch and the rest of the library, which take seconds to import, are
+# imported when an order comes: a node that only says who it is needs neither.
 
 
 def make_client_app(configuration: Callable[[Context], str], memory_folder: Callable[[Context], Path]) -> ClientApp:
@@ -31,6 +35,10 @@ def make_client_app(configuration: Callable[[Context], str], memory_folder: Call
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
+        from subbit.flower.memory import NodeMemory
+        from subbit.flower.records import records_to_order, reply_to_records
+        from subbit.runtime.messages import Failure, Reply
+
         client = context.node_config.get("partition-id")
         try:
             assignment = records_to_order(message.content)
@@ -47,7 +55,16 @@ def make_client_app(configuration: Callable[[Context], str], memory_folder: Call
     return app
 
 
+def announcement(partition: object, partitions: object) -> RecordDict:
+    """What a node answers. A node that was started without a partition says -1."""
+    values = {"partition-id": partition, "num-partitions": partitions}
+    return RecordDict(
+        {"node": ConfigRecord({name: value if type(value) is int else -1 for name, value in values.items()})}
+    )
+
+
 def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) -> Reply:
+    from subbit.flower.memory import turn_number
     from subbit.runtime.client import client_turn
 
     order = assignment.order
@@ -60,7 +77,7 @@ def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) ->
 
 
 @lru_cache(maxsize=1)
-def _workplace(configuration: str):  # type: ignore[no-untyped-def]  # Its type would import torch.
+def _workplace(configuration: str) -> Workplace:
     """Built once per process: a simulated node takes many turns in one, a real one takes one turn in each."""
     import torch
 

@@ -21,14 +21,6 @@ POLL_SECONDS = 0.25
 log = logging.getLogger("flwr")  # Flower's own log, which `flwr run --stream` shows.
 
 
-def announcement(partition: object, partitions: object) -> RecordDict:
-    """What a node answers. A node that was started without a partition says -1."""
-    values = {"partition-id": partition, "num-partitions": partitions}
-    return RecordDict(
-        {"node": ConfigRecord({name: value if type(value) is int else -1 for name, value in values.items()})}
-    )
-
-
 class Roster:
     def __init__(self, grid: Grid, clients: int, deadline: float) -> None:
         self._grid, self._clients, self._deadline = grid, clients, deadline

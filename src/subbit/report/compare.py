@@ -93,6 +93,8 @@ def condense(summaries: Sequence[Mapping[str, Any]], target: float | None) -> di
         "total_mb": (mean("total_bytes") or 0.0) / MEGABYTE,
         "flips_kept_per_upload": mean("flips_kept_per_upload"),
         "false_flips_per_upload": mean("false_flips_per_upload"),
+        "link_mbit": summaries[0].get("link_mbit"),
+        "link_hours": mean("link_hours"),
         "failed_clients": sum(int(summary["failed_clients"]) for summary in summaries),
         "seconds": mean("seconds"),
     }
@@ -120,6 +122,10 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         table.add_column(heading, justify="right")
     if target is not None:
         table.add_column(f"MB to {target:.3g}", justify="right")
+    links = {row["link_mbit"] for row in comparison["methods"].values() if row.get("link_mbit") is not None}
+    if links:
+        rates = "/".join(f"{rate:g}" for rate in sorted(links))
+        table.add_column(f"hours on {rates} Mbit/s", justify="right")
     for heading in ("flips", "false flips", "seconds"):
         table.add_column(heading, justify="right")
     for label, row in comparison["methods"].items():
@@ -136,6 +142,8 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         if target is not None:
             reached = row["mb_to_target"]
             cells.append("not reached" if reached is None else f"{reached:.3f}")
+        if links:
+            cells.append("-" if row["link_hours"] is None else f"{row['link_hours']:.4f}")
         for name in ("flips_kept_per_upload", "false_flips_per_upload"):
             cells.append("-" if row[name] is None else f"{row[name]:.0f}")
         table.add_row(*cells, f"{row['seconds']:.1f}")

@@ -17,6 +17,7 @@ from subbit.errors import ConfigError, RunFolderError
 from subbit.models import model_sha256
 from subbit.randomness import derive_key
 from subbit.report.folder import RunFolder
+from subbit.report.link import link_hours
 from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.engines import Engine, InProcess, Workers
 from subbit.runtime.problem import Problem
@@ -250,6 +251,9 @@ def _summarise(
     }
     if len(method.networks) > 1:
         summary |= {f"accuracy_{network}": accuracy for network, accuracy in accuracies.items()}
+    if run.link_mbit is not None:
+        summary["link_mbit"] = run.link_mbit
+        summary["link_hours"] = link_hours(ledger, run.link_mbit, run.link_latency_ms)
     for name in ("flips", "flips_kept", "false_flips"):
         values = [observation[name] for observation in observations if name in observation]
         if values:
