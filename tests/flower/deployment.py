@@ -127,7 +127,8 @@ class Deployment:
         return done.stdout
 
     def submit(self, app: Path | None = None) -> None:
-        self.command(f"flwr run {shlex.quote(str(app or self.app))} there")
+        """Start the run; what the ServerApp prints, and why it fails if it does, is in the log "run"."""
+        self.run = self.start(f"flwr run {shlex.quote(str(app or self.app))} there --stream", "run")
 
     def until(self, condition: Any, what: str, seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
@@ -142,7 +143,8 @@ class Deployment:
 
     def finish(self) -> dict[str, Any]:
         path = self.results / "summary.json"
-        self.until(path.exists, "the run is finished")
+        self.until(lambda: path.exists() or self.run.poll() is not None, "the run is finished")
+        assert path.exists(), self.log("run")
         return dict(json.loads(path.read_text()))
 
     def rounds(self) -> list[dict[str, Any]]:
