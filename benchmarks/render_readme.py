@@ -1,6 +1,6 @@
 """Write the table of results into README.md from `benchmarks/results/demo-comparison.json`.
 
-    subbit compare fedpm deltamask deltamask:preset=paper fedavg --config experiments/demo.toml --seeds 3 --json \
+    subbit compare deltamask deltamask:preset=paper fedpm fedavg --config experiments/demo.toml --seeds 3 --json \
         > benchmarks/results/demo-comparison.json
     python benchmarks/render_readme.py
 
