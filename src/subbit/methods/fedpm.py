@@ -36,7 +36,7 @@ class FedPM(MaskMethod[FedPMParameters]):
     citation = "Isik et al., Sparse Random Networks for Communication-Efficient Federated Learning, ICLR 2023"
     sends_up = "one sampled mask, entropy-coded"
     sends_down = "mask probabilities, as entropy-coded counts (paper: float32)"
-    Parameters = FedPMParameters
+    Parameters: ClassVar[type[Any]] = FedPMParameters
     presets: ClassVar = {
         "default": {},
         "paper": {"epochs": 3, "batch_size": 128, "codec": "range", "theta": "float32", "evaluation": "sampled"},

@@ -28,7 +28,7 @@ from subbit.data.examples import Examples
 from subbit.errors import ConfigError
 from subbit.methods.base import Method, ParametersType, Part, Payloads, State, Task, Turn
 from subbit.methods.local import LocalTraining, train_locally
-from subbit.models.reparametrisation import BernoulliMask, clamp_scores_
+from subbit.models.reparametrisation import BernoulliMask, Reparametrisation, clamp_scores_
 from subbit.randomness import derive_key
 
 FULL = float(1 << 32)  # A threshold is a probability times 2^32.
@@ -65,7 +65,7 @@ class MaskParameters(LocalTraining):
 
 
 class MaskMethod(Method[ParametersType]):
-    """Base of `fedpm` and `deltamask`. `Parameters` extends `MaskParameters`."""
+    """Base of `fedpm` and its kin, and of `deltamask`. `Parameters` extends `MaskParameters`."""
 
     networks = ("expected", "sampled", "thresholded")
     trains_added_values = False
@@ -73,7 +73,7 @@ class MaskMethod(Method[ParametersType]):
 
     def __init__(self, parameters: ParametersType, task: Task) -> None:
         super().__init__(parameters, task)
-        self.reparametrisation = BernoulliMask(task.flat.initial, self.parameters.straight_through)
+        self.reparametrisation: Reparametrisation = BernoulliMask(task.flat.initial, self.parameters.straight_through)
         self.period = self.parameters.reset_every or max(1, round(task.clients / task.participants))
         if self.period * task.participants > MOST_MASKS:
             raise ConfigError(

@@ -15,6 +15,7 @@ METHOD_MODULES = {
     "deltamask": "subbit.methods.deltamask:DeltaMask",
     "fedavg": "subbit.methods.fedavg:FedAvg",
     "fedpm": "subbit.methods.fedpm:FedPM",
+    "threshold-mask": "subbit.methods.threshold_mask:ThresholdMasks",
 }
 
 
