@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from subbit.methods.base import Method
 
 METHOD_MODULES = {
+    "deepreduce": "subbit.methods.deepreduce:DeepReduce",
     "deltamask": "subbit.methods.deltamask:DeltaMask",
     "fedavg": "subbit.methods.fedavg:FedAvg",
     "fedpm": "subbit.methods.fedpm:FedPM",
