@@ -49,7 +49,12 @@ def _turn(workplace: Workplace, order: Order) -> Reply:
         examples=update.examples,
     )
     observations = dict(update.observations)
-    lossy = [part for part in method.up_parts() if not part.codec.exact and part.codec.kind is Kind.BITS]
+    # Bits that may arrive as others. A distribution from which the coder draws has no bits that could flip.
+    lossy = [
+        part
+        for part in method.up_parts()
+        if not part.codec.exact and part.codec.kind is Kind.BITS and update.payloads[part.name].dtype == np.uint8
+    ]
     if lossy:
         # What the server will read instead of what was meant: known here, where both are.
         decoded, _ = decode_parts(method, order.phase, Direction.UP, frames, view, *where, receiver=order.client)
