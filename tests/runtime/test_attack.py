@@ -6,11 +6,9 @@ The liars obey every rule of the wire: their frames are well-formed and theirs, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 
 from subbit.randomness import derive_key, numpy_generator
 from subbit.runtime.client import client_turn
@@ -64,7 +62,6 @@ def scaled(change: np.ndarray, key: int) -> np.ndarray:
     return change * np.float32(-10)
 
 
-@cache
 def accuracy(method: str, lie: Lie | None = None, **values: Any) -> float:
     problem = digits_problem(mlp(64), list(np.array_split(np.arange(600), CLIENTS)), examples=600)
     fixed = {"clients": CLIENTS, "rounds": 6, "epochs": 4, "batch_size": 16, "evaluate_every": 6}
@@ -81,21 +78,27 @@ def recovered(honest: float, attacked: float, robust: float) -> float:
     return (robust - attacked) / (honest - attacked)
 
 
-@pytest.mark.parametrize(
-    "robust", [{"aggregator": "trimmed", "trim": 0.2}, {"aggregator": "median"}, {"clip_norm": 0.5}]
-)
-def test_two_liars_ruin_a_mean_of_updates_but_not_a_robust_one(robust: dict[str, Any]) -> None:
-    """Without liars 0.9; -10 times two updates among ten outweighs the other eight and undoes all learning."""
+def test_two_liars_ruin_a_mean_of_updates_but_not_a_robust_one() -> None:
+    """Without liars 0.9; -10 times two updates among ten outweighs the other eight and undoes all learning.
+
+    Trimming and the median leave the liars out; clipping lets them pull, as hard as anybody else.
+    """
     honest, attacked = accuracy("fedavg"), accuracy("fedavg", scaled)
     assert honest > 0.8
     assert attacked < 0.3
-    assert recovered(honest, attacked, accuracy("fedavg", scaled, **robust)) > 0.6
+    for least, robust in (
+        (0.8, {"aggregator": "trimmed", "trim": 0.2}),
+        (0.8, {"aggregator": "median"}),
+        (0.4, {"clip_norm": 0.5}),
+    ):
+        assert recovered(honest, attacked, accuracy("fedavg", scaled, **robust)) > least, robust
 
 
-@pytest.mark.parametrize(("lie", "least"), [(flipped, 0.2), (random, 0.4)])
-def test_masks_degrade_under_attack_and_trimming_brings_them_back(lie: Lie, least: float) -> None:
+def test_masks_degrade_under_attack_and_trimming_brings_them_back() -> None:
     """A liar moves a probability by at most 1 / K a round: learning goes on (chance is 0.1), though slower."""
-    honest, attacked = accuracy("fedpm"), accuracy("fedpm", lie)
+    honest = accuracy("fedpm")
     assert honest > 0.7
-    assert least < attacked < honest
-    assert accuracy("fedpm", lie, trim=0.2) > attacked + 0.05
+    for lie, least in ((flipped, 0.2), (random, 0.4)):
+        attacked = accuracy("fedpm", lie)
+        assert least < attacked < honest
+        assert accuracy("fedpm", lie, trim=0.2) > attacked + 0.05
