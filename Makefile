@@ -16,8 +16,8 @@ demo: $(READY)  ## Fine-tune the bundled transformer by masks over 10 clients (u
 	@$(BIN)/subbit run experiments/demo.toml
 
 test: $(READY)  ## Lint, type-check and run all tests
-	@$(BIN)/ruff check src tests scripts benchmarks fuzz
-	@$(BIN)/ruff format --check src tests scripts benchmarks fuzz
+	@$(BIN)/ruff check src tests scripts benchmarks fuzz examples
+	@$(BIN)/ruff format --check src tests scripts benchmarks fuzz examples
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2
 
@@ -25,8 +25,8 @@ e2e: $(READY)  ## Real Flower deployments on loopback: TLS, faults, a killed ser
 	@$(BIN)/pytest -m e2e tests/flower -s --timeout=600
 
 lint: $(READY)  ## Format and lint the code, check its types
-	@$(BIN)/ruff format src tests scripts benchmarks fuzz
-	@$(BIN)/ruff check --fix src tests scripts benchmarks fuzz
+	@$(BIN)/ruff format src tests scripts benchmarks fuzz examples
+	@$(BIN)/ruff check --fix src tests scripts benchmarks fuzz examples
 	@$(BIN)/mypy
 
 bench: $(READY)  ## Measure the codecs against the bound and against other libraries
