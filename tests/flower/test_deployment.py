@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from subbit.config.load import resolve
+from subbit.flower.local import LocalDeployment
 from subbit.report.folder import RunFolder
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
-from tests.flower.deployment import JOB, Deployment
+from tests.flower.job import JOB
 
 
 def simulate(folder: Path, **job: Any) -> tuple[dict[str, Any], str]:
@@ -24,7 +25,11 @@ def simulate(folder: Path, **job: Any) -> tuple[dict[str, Any], str]:
     return summary, (folder / "runs/simulated/ledger.csv").read_text()
 
 
-def assert_equal(folder: Path, summary: dict[str, Any], deployment: Deployment, **job: Any) -> None:
+def deploy(folder: Path, *, secure: bool, **job: Any) -> LocalDeployment:
+    return LocalDeployment(folder, {**JOB, **job}, secure=secure)
+
+
+def assert_equal(folder: Path, summary: dict[str, Any], deployment: LocalDeployment, **job: Any) -> None:
     expected, ledger = simulate(folder, **job)
     assert summary["failures"] == {}
     assert summary["model_sha256"] == expected["model_sha256"]
@@ -37,7 +42,7 @@ def say(words: str) -> None:
 
 @pytest.mark.timeout(900)
 def test_tls_and_node_keys_equal_the_simulator(tmp_path: Path) -> None:
-    with Deployment(tmp_path, secure=True, deadline=300) as deployment:
+    with deploy(tmp_path, secure=True, deadline=300) as deployment:
         deployment.superlink()
         deployment.register()
         for node in range(2):
@@ -51,7 +56,7 @@ def test_tls_and_node_keys_equal_the_simulator(tmp_path: Path) -> None:
 @pytest.mark.e2e
 def test_plain(tmp_path: Path) -> None:
     job = {"method": "fedavg", "head": "probe"}
-    with Deployment(tmp_path, secure=False, deadline=300, **job) as deployment:
+    with deploy(tmp_path, secure=False, deadline=300, **job) as deployment:
         deployment.superlink()
         for node in range(2):
             deployment.supernode(node)
@@ -63,7 +68,7 @@ def test_plain(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_killed_client(tmp_path: Path) -> None:
-    with Deployment(tmp_path, secure=False, deadline=40) as deployment:
+    with deploy(tmp_path, secure=False, deadline=40) as deployment:
         deployment.superlink()
         deployment.supernode(0)
         victim = deployment.supernode(1)
@@ -133,7 +138,7 @@ def train(message, context):
 """
 
 
-def misbehaving_app(deployment: Deployment, *, slow: bool) -> Path:
+def misbehaving_app(deployment: LocalDeployment, *, slow: bool) -> Path:
     app = deployment.folder / "misbehaving"
     shutil.copytree(deployment.app, app)
     (app / "misbehaving.py").write_text(MISBEHAVING.format(slow=slow))
@@ -144,7 +149,7 @@ def misbehaving_app(deployment: Deployment, *, slow: bool) -> Path:
 
 @pytest.mark.e2e
 def test_slow_client(tmp_path: Path) -> None:
-    with Deployment(tmp_path, secure=False, deadline=40) as deployment:
+    with deploy(tmp_path, secure=False, deadline=40) as deployment:
         deployment.superlink()
         for node in range(2):
             deployment.supernode(node)
@@ -157,7 +162,7 @@ def test_slow_client(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_rubbish_client(tmp_path: Path) -> None:
-    with Deployment(tmp_path, secure=False, deadline=60, rounds=5) as deployment:
+    with deploy(tmp_path, secure=False, deadline=60, rounds=5) as deployment:
         deployment.superlink()
         for node in range(2):
             deployment.supernode(node)
@@ -172,7 +177,7 @@ def test_rubbish_client(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_killed_server_resumes(tmp_path: Path) -> None:
-    with Deployment(tmp_path, secure=True, deadline=120, rounds=3) as deployment:
+    with deploy(tmp_path, secure=True, deadline=120, rounds=3) as deployment:
         server = deployment.superlink()
         deployment.register()
         for node in range(2):
@@ -191,7 +196,7 @@ def test_killed_server_resumes(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_unregistered_node_is_refused(tmp_path: Path) -> None:
-    with Deployment(tmp_path, secure=True, deadline=30, quorum=1.0) as deployment:
+    with deploy(tmp_path, secure=True, deadline=30, quorum=1.0) as deployment:
         deployment.superlink()
         deployment.register()
         deployment.supernode(0)

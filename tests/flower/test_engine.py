@@ -19,8 +19,8 @@ from subbit.report.folder import RunFolder
 from subbit.runtime.problem import Problem, build_problem
 from subbit.runtime.run import run_job
 from subbit.wire.frame import Address, Direction, pack_frame, read_header
-from tests.flower.deployment import JOB
 from tests.flower.grid import Answer, FakeGrid
+from tests.flower.job import JOB
 
 CLIENTS = 3
 VALUES = {**JOB, "clients": CLIENTS, "rounds": 3, "limit": 60, "test_limit": 20, "deadline": 0.5}

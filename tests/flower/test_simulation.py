@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flower.deployment import JOB
+from tests.flower.job import JOB
 
 
 def run(folder: Path, name: str, *words: str) -> dict[str, object]:

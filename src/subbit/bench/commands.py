@@ -37,6 +37,22 @@ def codecs(
     console.print(targets_table(results))
 
 
+@bench_app.command()
+def flower(as_json: AsJson = False, output: Output = None) -> None:
+    """What Flower costs: transport bytes against the ledger, time against the simulator, memory of the server.
+
+    [bold]subbit bench flower --json[/bold]
+    """
+    from subbit.bench.flower import flower_table, run_flower_benchmark
+
+    results = run_flower_benchmark(lambda line: progress.print(line))
+    _write(results, output)
+    if as_json:
+        print(json.dumps(results, indent=2))
+        return
+    console.print(flower_table(results))
+
+
 def _write(results: dict[str, Any], output: Path | None) -> None:
     from subbit.files import replace_file
 

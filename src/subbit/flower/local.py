@@ -1,4 +1,6 @@
-"""A real Flower deployment on loopback: SuperLink, SuperNodes and `flwr run`, each its own processes."""
+"""A real Flower deployment on this machine, for tests and measurements: SuperLink, SuperNodes and `flwr run`, each
+its own processes, with a Flower home, keys and ports of their own.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from subbit.config.load import resolve
+from subbit.errors import SubbitError
 from subbit.flower.certs import create_certificates
 from subbit.flower.lines import (
     connection_table,
@@ -24,16 +28,6 @@ from subbit.flower.lines import (
     write_app,
 )
 
-JOB = {
-    "model": "mlp",
-    "dataset": "digits",
-    "select": "backbone: weights",
-    "head": "lda",
-    "clients": 2,
-    "rounds": 2,
-    "limit": 200,
-    "test_limit": 100,
-}
 PATIENCE = 600.0  # Machines are busy; no test asserts speed.
 SCRIPTS = Path(sys.executable).parent
 
@@ -44,20 +38,21 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class Deployment:
+class LocalDeployment:
     """Use as a context manager: whatever was started is ended, by process group, when it is left."""
 
-    def __init__(self, folder: Path, *, secure: bool, nodes: int = 2, **job: Any) -> None:
-        self.folder, self.nodes, self.port = folder, nodes, free_port()
+    def __init__(self, folder: Path, job: dict[str, Any], *, secure: bool) -> None:
+        self.folder, self.port = folder, free_port()
         self.results = folder / "runs" / "job"
-        self.settings = resolve({**JOB, "clients": nodes, "name": "job", "folder": str(folder / "runs"), **job})
+        self.settings = resolve({**job, "name": "job", "folder": str(folder / "runs")})
+        self.nodes = self.settings.run.clients
         self.certificates = folder / "keys" if secure else None
         self.app = folder / "app"
         write_app(self.app, self.settings)
         home = folder / "home"
         home.mkdir()
         if self.certificates is not None:
-            create_certificates(self.certificates, [], nodes + 1)  # One key more than is registered.
+            create_certificates(self.certificates, [], self.nodes + 1)  # One key more than is registered.
         (home / "config.toml").write_text(connection_table("there", self.address, self.certificates))
         self.environment = {
             **os.environ,
@@ -73,7 +68,7 @@ class Deployment:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Deployment:
+    def __enter__(self) -> LocalDeployment:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,12 +94,15 @@ class Deployment:
         self.processes.append(process)
         return process
 
+    def _logs(self) -> list[Path]:
+        return sorted(self.folder.glob("*.log"))
+
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
-    def superlink(self, port: int | None = None) -> subprocess.Popen[bytes]:
-        process = self.start(superlink_line("127.0.0.1", port or self.port, self.certificates), "superlink")
-        self.until(lambda: _listens(port or self.port), "the SuperLink listens")
+    def superlink(self) -> subprocess.Popen[bytes]:
+        process = self.start(superlink_line("127.0.0.1", self.port, self.certificates), "superlink")
+        self.until(lambda: _listens(self.port), "the SuperLink listens")
         return process
 
     def supernode(self, node: int, *, key: int | None = None, address: str | None = None) -> subprocess.Popen[bytes]:
@@ -123,28 +121,27 @@ class Deployment:
         done = subprocess.run(
             shlex.split(line), cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
         )
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        if done.returncode:
+            raise SubbitError(f"{line} failed:\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
     def submit(self, app: Path | None = None) -> None:
         """Start the run; what the ServerApp prints, and why it fails if it does, is in the log "run"."""
         self.run = self.start(f"flwr run {shlex.quote(str(app or self.app))} there --stream", "run")
 
-    def until(self, condition: Any, what: str, seconds: float = PATIENCE) -> None:
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
-                logs = "\n".join(
-                    f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}"
-                    for path in sorted(self.folder.glob("*.log"))
-                )
-                raise AssertionError(f"waited {seconds:g} s in vain until {what}\n{logs}")
+                logs = (f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}" for path in self._logs())
+                raise SubbitError("\n".join([f"waited {seconds:g} s in vain until {what}", *logs]))
             time.sleep(0.25)
 
     def finish(self) -> dict[str, Any]:
         path = self.results / "summary.json"
         self.until(lambda: path.exists() or self.run.poll() is not None, "the run is finished")
-        assert path.exists(), self.log("run")
+        if not path.exists():
+            raise SubbitError(f"the run failed:\n{self.log('run')}")
         return dict(json.loads(path.read_text()))
 
     def rounds(self) -> list[dict[str, Any]]:
