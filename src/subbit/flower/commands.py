@@ -78,3 +78,18 @@ def app_(
     settings = resolve(read_toml(Path(words[0])) if from_file else {}, words[1:] if from_file else words)
     write_app(directory, settings)
     print(f"flwr run {directory} subbit --stream")
+
+
+@flower_app.command()
+def new(
+    directory: Annotated[Path, typer.Argument(help="A new folder for the Flower app")],
+    name: Annotated[str | None, typer.Option(help="Name of the app; the folder's own, if none")] = None,
+) -> None:
+    """Write a small, complete Flower app of your own kind (FedAvg, torch), with compression as two of its lines.
+
+    [bold]subbit flower new my-app[/bold]
+    """
+    from subbit.flower.new import write_new_app
+
+    for path in write_new_app(directory, name):
+        print(path)
