@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from subbit.codecs import Codec, Shared
@@ -53,6 +54,9 @@ class Task:
     participants: int
     """Clients asked per round."""
     pretrained: bool
+    input_shape: tuple[int, ...]
+    """Of one input, without the batch."""
+    input_type: torch.dtype
 
 
 @dataclass(frozen=True)

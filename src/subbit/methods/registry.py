@@ -16,6 +16,7 @@ METHOD_MODULES = {
     "deltamask": "subbit.methods.deltamask:DeltaMask",
     "fedavg": "subbit.methods.fedavg:FedAvg",
     "fedpm": "subbit.methods.fedpm:FedPM",
+    "hidenseek": "subbit.methods.hidenseek:HideNseek",
     "klms": "subbit.methods.klms:Klms",
     "threshold-mask": "subbit.methods.threshold_mask:ThresholdMasks",
 }

@@ -3,6 +3,7 @@
     Identity        w = s                                dL/ds = g
     BernoulliMask   w = w0 * [u < theta]                 dL/ds = g * w0 * theta (1 - theta)
     ThresholdMask   w = w0 * [theta >= threshold]        the same
+    SignMask        w = w0 * sign(s) on survivors, or 0  dL/ds = g * w0 where |s| <= 1
 
 with theta = sigmoid(s), u uniform, g = dL/dw. A sampled bit has no derivative: the straight-through estimator (Bengio,
 Leonard, Courville, "Estimating or propagating gradients through stochastic neurons", 2013) passes dL/dm to theta as if
@@ -128,6 +129,26 @@ class ThresholdMask(_Mask):
 
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
         self._write_thresholded(trained, weights, self.threshold)
+
+
+class SignMask(Reparametrisation):
+    """Each surviving weight keeps its size and learns its sign, sign(0) being 1; all others are zero."""
+
+    def __init__(self, initial: Tensor, survivors: Tensor) -> None:
+        self.size = survivors.numel()
+        self.survivors = survivors
+        self.initial = initial[survivors]
+
+    def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
+        self.scaled(torch.where(trained.detach() >= 0, 1.0, -1.0), weights)
+
+    def scaled(self, factors: Tensor, weights: Tensor) -> None:
+        """w0 * factor on the survivors, 0 elsewhere."""
+        weights.zero_().index_copy_(0, self.survivors, self.initial * factors)
+
+    def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
+        # Beyond 1 a score would only drift away from the sign that it already has.
+        torch.mul(gradient[self.survivors] * self.initial, trained.detach().abs() <= 1, out=out)
 
 
 def _array(tensor: Tensor, size: int, name: str) -> Array:

@@ -87,6 +87,8 @@ class Workplace:
             clients=self.problem.clients,
             participants=min(eligible, max(1, round(run.participation * self.problem.clients))),
             pretrained=self.problem.pretrained,
+            input_shape=tuple(self.problem.train.inputs.shape[1:]),
+            input_type=self.problem.train.inputs.dtype,
         )
 
     def method(self, phase: Phase) -> Method[Any]:
