@@ -51,16 +51,26 @@ def simulate(
             outcome.append(error)
 
     workers, threads = folder.settings.run.workers, folder.settings.run.threads
-    logging.getLogger("flwr").setLevel(logging.WARNING)
-    run_simulation(
-        server_app,
-        make_client_app(lambda context: configuration, lambda context: Path(memory)),
-        num_supernodes=problem.clients,
-        backend_config={
-            "init_args": {"num_cpus": workers * threads, "log_to_driver": False},
-            "client_resources": {"num_cpus": threads, "num_gpus": 0.0},
-        },
-    )
+    log = logging.getLogger("flwr")
+    log.setLevel(logging.WARNING)
+    # Flower would rather have its own command here, which leaves a server behind when it is done.
+    log.addFilter(lambda record: "`run_simulation` function is deprecated" not in record.getMessage())
+    try:
+        run_simulation(
+            server_app,
+            make_client_app(lambda context: configuration, lambda context: Path(memory)),
+            num_supernodes=problem.clients,
+            backend_config={
+                "init_args": {"num_cpus": workers * threads, "log_to_driver": False},
+                "client_resources": {"num_cpus": threads, "num_gpus": 0.0},
+            },
+        )
+    except RuntimeError as error:
+        # Flower wraps what Ray says; the first cause is the one that helps.
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise SubbitError(f"Flower's simulation failed: {cause}") from error
     if not outcome:
         raise SubbitError("Flower's simulation ended before the run did; its log says why")
     if isinstance(outcome[0], BaseException):
