@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +66,29 @@ def test_a_worker_that_is_killed_costs_its_client_the_round_and_nobody_else() ->
     summary = run_job(problem, chosen).summary
     assert summary["failures"] == {"died": 1}
     assert summary["uplink_bytes"] > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for children in /proc")
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    words = ["model=mlp", "head=keep", "clients=4", "limit=200", "rounds=500", "workers=2", "name=killed"]
+    command = [sys.executable, "-m", "subbit", "run", *words]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: (tmp_path / "runs" / "killed" / "events.jsonl").exists())
+        children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        os.kill(process.pid, signal.SIGKILL)
+    assert len(children) >= 2
+    wait_until(lambda: not any(alive(pid) for pid in children))
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -6,6 +6,10 @@ which torch has started threads can hang), and get the problem once, through sha
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.connection
+import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -96,8 +100,17 @@ _workplace: Workplace | None = None
 
 def _start_worker(problem: Problem, settings: Settings) -> None:
     global _workplace
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(settings.run.threads)
     _workplace = Workplace(problem, settings)
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot say goodbye; a pool's processes would wait for its next order for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _here() -> Workplace:
