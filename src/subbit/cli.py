@@ -176,7 +176,8 @@ def compare(
     if as_json:
         print(json.dumps(comparison, indent=2))
     else:
-        console.print(comparison_table(comparison))
+        # Too narrow a terminal breaks lines; that loses less than cutting numbers short.
+        Console(width=max(console.width, 120)).print(comparison_table(comparison))
         console.print(f"every run is a folder under {path.parent}/, the numbers are in {path}", highlight=False)
 
 

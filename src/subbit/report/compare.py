@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from subbit.config.load import Settings, resolve
@@ -115,36 +116,37 @@ def megabytes_to(summary: Mapping[str, Any], target: float) -> float | None:
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
+    """One line per method, some 110 columns wide."""
     target = comparison["target"]
-    table = Table(title=f"{comparison['seeds']} seed(s); bpp = bits per trained parameter, per client and round")
-    table.add_column("method", overflow="fold")
-    for heading in ("accuracy", "before", "up bpp", "down bpp", "up MB", "down MB", "one-off MB"):
-        table.add_column(heading, justify="right")
-    if target is not None:
-        table.add_column(f"MB to {target:.3g}", justify="right")
-    links = {row["link_mbit"] for row in comparison["methods"].values() if row.get("link_mbit") is not None}
-    if links:
-        rates = "/".join(f"{rate:g}" for rate in sorted(links))
-        table.add_column(f"hours on {rates} Mbit/s", justify="right")
-    for heading in ("flips", "false flips", "seconds"):
-        table.add_column(heading, justify="right")
-    for label, row in comparison["methods"].items():
+    rows = comparison["methods"]
+    links = {row["link_mbit"] for row in rows.values() if row.get("link_mbit") is not None}
+    table = Table(
+        title=f"{comparison['seeds']} seed(s). bpp: bits per trained parameter, client and round. MB: whole run",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("method", overflow="fold", min_width=10)
+    headings = ["accuracy", "before", "up bpp", "down bpp", "up MB", "down MB", "once MB"]
+    headings += [f"MB to {target:.3g}"] if target is not None else []
+    headings += ["hours on " + "/".join(f"{rate:g}" for rate in sorted(links)) + " Mbit/s"] if links else []
+    for heading in [*headings, "false flips", "seconds"]:
+        table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
+    for label, row in rows.items():
         cells = [
-            label,
-            f"{row['accuracy']:.4f} ± {row['accuracy_spread']:.4f}",
+            f"{row['accuracy']:.4f} ±{row['accuracy_spread']:.4f}",
             f"{row['accuracy_before']:.4f}",
             f"{row['uplink_bpp']:.4f}",
-            f"{row['downlink_bpp']:.4f}",
-            f"{row['uplink_mb']:.3f}",
-            f"{row['downlink_mb']:.3f}",
-            f"{row['one_off_mb']:.3f}",
+            f"{row['downlink_bpp']:.3f}",
+            f"{row['uplink_mb']:.2f}",
+            f"{row['downlink_mb']:.2f}",
+            f"{row['one_off_mb']:.2f}",
         ]
         if target is not None:
-            reached = row["mb_to_target"]
-            cells.append("not reached" if reached is None else f"{reached:.3f}")
+            cells.append("never" if row["mb_to_target"] is None else f"{row['mb_to_target']:.2f}")
         if links:
             cells.append("-" if row["link_hours"] is None else f"{row['link_hours']:.4f}")
-        for name in ("flips_kept_per_upload", "false_flips_per_upload"):
-            cells.append("-" if row[name] is None else f"{row[name]:.0f}")
-        table.add_row(*cells, f"{row['seconds']:.1f}")
+        cells.append("-" if row["false_flips_per_upload"] is None else f"{row['false_flips_per_upload']:.0f}")
+        table.add_row(label, *cells, f"{row['seconds']:.0f}")
     return table
