@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +24,7 @@ Result = TypeVar("Result")
 
 ENOUGH_SECONDS = 0.25
 FEWEST_RUNS, MOST_RUNS = 3, 15
+BUILDS = 8
 NOBODYS_NUMBER = 0
 """Codec in the frames of references, which have no number. It changes no length."""
 PACKAGES = ("numpy", "numba", "torch", "constriction", "pyfusefilter")
@@ -72,6 +74,11 @@ def best_seconds(function: Callable[[], Result], warm_up: bool = True) -> tuple[
         best, total, runs = min(best, seconds), total + seconds, runs + 1
         if runs >= fewest and (total >= ENOUGH_SECONDS or runs >= MOST_RUNS):
             return best, result
+
+
+def mean_build(build: Callable[[int], object]) -> float:
+    """Seconds of a construction that depends on a seed: the mean over several seeds of the best of several runs."""
+    return sum(best_seconds(partial(build, seed))[0] for seed in range(BUILDS)) / BUILDS
 
 
 def transfer(coder: Coder, payload: Any, shared: Shared, warm_up: bool = True) -> Transfer:
