@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import platform
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from torch import nn
 
 from subbit.config.load import Settings
 from subbit.errors import ConfigError, RunFolderError
-from subbit.models import model_sha256
 from subbit.randomness import derive_key
 from subbit.report.folder import RunFolder
-from subbit.report.link import link_hours
 from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.engines import Engine, InProcess, Workers
 from subbit.runtime.problem import Problem
 from subbit.runtime.round import RoundReport, ServerState, run_round
+from subbit.runtime.summary import summarise
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 
@@ -78,7 +74,7 @@ def run_job(
         accuracies = _final_accuracies(workplace, state, engine)
     finally:
         engine.close()
-    summary = _summarise(workplace, state, ledger, events, accuracies, time.monotonic() - started)
+    summary = summarise(workplace, state, ledger, events, accuracies, time.monotonic() - started)
     if folder is not None:
         folder.write_summary(summary)
     return Result(summary, workplace.module)
@@ -195,72 +191,3 @@ def _event(phase: str, number: int, report: RoundReport, accuracy: float | None,
 def _save(folder: RunFolder | None, state: ServerState, ledger: Ledger, events: list[dict[str, Any]]) -> None:
     if folder is not None:
         folder.write_state(state, ledger, events)
-
-
-def _summarise(
-    workplace: Workplace,
-    state: ServerState,
-    ledger: Ledger,
-    events: list[dict[str, Any]],
-    accuracies: dict[str, float],
-    seconds: float,
-) -> dict[str, Any]:
-    run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
-    workplace.write_network(
-        state.method, method.primary_network, derive_key(run.seed, "evaluation", run.rounds), state.head
-    )
-    workplace.module.eval()
-    rounds = [event for event in events if event["event"] == "round"]
-    failures = [failure for event in rounds for failure in event["failures"]]
-    observations = [event["observations"] for event in rounds if event["phase"] == "main"]
-    totals, split = ledger.totals, problem.split_summary()
-    summary: dict[str, Any] = {
-        "name": run.name,
-        "method": run.method,
-        "preset": run.preset,
-        "model": problem.model_name,
-        "pretrained": problem.pretrained,
-        "dataset": problem.dataset_name,
-        "split": split.fingerprint,
-        "clients": problem.clients,
-        "participants": method.task.participants,
-        "rounds": run.rounds,
-        "seed": run.seed,
-        "parameters": method.size,
-        "accuracy": accuracies[method.primary_network],
-        "accuracy_before": next(event["accuracy"] for event in events if event["event"] == "before"),
-        "network": method.primary_network,
-        "uplink_bpp": ledger.uplink_bpp(method.size),
-        "downlink_bpp": ledger.downlink_bpp(method.size),
-        "uplink_bytes": totals.uplink_bytes,
-        "downlink_bytes": totals.downlink_bytes,
-        "one_off_bytes": totals.one_off_bytes,
-        "total_bytes": totals.total_bytes,
-        "failed_clients": len(failures),
-        "failures": dict(sorted(Counter(failure["cause"] for failure in failures).items())),
-        "codecs": {
-            "up": [part.codec.name for part in method.up_parts()],
-            "down": [part.codec.name for part in method.down_parts()],
-        },
-        "accuracy_by_round": [event["accuracy"] for event in rounds if event["phase"] == "main"],
-        "bytes_by_round": [event["total_bytes"] for event in rounds if event["phase"] == "main"],
-        "seconds": round(sum(event["seconds"] for event in rounds), 2),
-        "seconds_this_process": round(seconds, 2),
-        "model_sha256": model_sha256(workplace.module),
-        "versions": versions(),
-    }
-    if len(method.networks) > 1:
-        summary |= {f"accuracy_{network}": accuracy for network, accuracy in accuracies.items()}
-    if run.link_mbit is not None:
-        summary["link_mbit"] = run.link_mbit
-        summary["link_hours"] = link_hours(ledger, run.link_mbit, run.link_latency_ms)
-    for name in ("flips", "flips_kept", "false_flips"):
-        values = [observation[name] for observation in observations if name in observation]
-        if values:
-            summary[f"{name}_per_upload"] = sum(values) / len(values)
-    return summary
-
-
-def versions() -> dict[str, str]:
-    packages = ("subbit", "torch", "numpy", "numba", "transformers")
-    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
