@@ -21,7 +21,7 @@ test: $(READY)  ## Lint, type-check and run all tests
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2
 
-e2e: $(READY)  ## Real Flower deployments on loopback: TLS, faults, a killed server (about ten minutes)
+e2e: $(READY)  ## Real Flower deployments on loopback: TLS, faults, a killed server (about twelve minutes)
 	@$(BIN)/pytest -m '' tests/flower -s --timeout=900
 
 lint: $(READY)  ## Format and lint the code, check its types

@@ -52,3 +52,9 @@ def test_every_relative_link_leads_somewhere() -> None:
 def test_the_table_of_results_is_what_the_committed_file_says() -> None:
     namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_readme.py"))
     assert namespace["rendered_readme"](README) == README
+
+
+def test_the_table_of_the_flower_page_is_what_the_committed_file_says() -> None:
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_flower.py"))
+    page = (ROOT / "docs" / "flower.md").read_text()
+    assert namespace["rendered_page"](page) == page
