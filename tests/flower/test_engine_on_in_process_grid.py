@@ -1,4 +1,8 @@
-"""The engine against the simulator, and against clients that do what they should not."""
+"""The engine against the simulator, and against clients that do what they should not.
+
+The grid is one of this process (`grid.py`), because faults must come at a given moment; real ones are in
+`test_deployment.py`.
+"""
 
 from __future__ import annotations
 
