@@ -102,8 +102,9 @@ def test_a_comparison_shows_paper_form_exact_form_and_fedpm_side_by_side(tmp_pat
     assert rows["deltamask"]["downlink_bpp"] < 6
     assert rows["deltamask"]["uplink_bpp"] < rows["fedpm"]["uplink_bpp"]
     assert "mb_to_target" in rows["fedpm"]
-    table = subbit("compare", "deltamask", *QUICK, "rounds=1", folder=tmp_path).stdout
+    table = subbit("compare", "deltamask", *QUICK, "rounds=1", "folder=elsewhere", folder=tmp_path).stdout
     assert "bits per trained parameter" in table
+    assert (tmp_path / "elsewhere" / "comparison.json").exists()
 
 
 @pytest.mark.parametrize("what", ["methods", "codecs", "models", "datasets", "partitions"])

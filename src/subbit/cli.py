@@ -163,6 +163,8 @@ def compare(
     [bold]subbit compare fedpm deltamask deltamask:preset=paper --config experiments/demo.toml rounds=5[/bold]
     """
     from subbit.config.load import read_toml
+    from subbit.config.schema import RunConfig
+    from subbit.config.values import split_assignment
     from subbit.files import replace_file
     from subbit.report.compare import compare as run_comparison
     from subbit.report.compare import comparison_table, parse_contender
@@ -171,7 +173,8 @@ def compare(
     contenders = [parse_contender(word) for word in methods if word not in words]
     values = read_toml(config) if config else {}
     comparison = run_comparison(contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True))
-    path = Path(str(values.get("folder", "runs"))) / "comparison.json"
+    assigned = {**values, **dict(split_assignment(word) for word in words)}
+    path = Path(str(assigned.get("folder", RunConfig.folder))) / "comparison.json"
     replace_file(path, (json.dumps(comparison, indent=2) + "\n").encode())
     if as_json:
         print(json.dumps(comparison, indent=2))
