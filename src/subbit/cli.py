@@ -98,7 +98,7 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> d
 def run(words: Words = None) -> None:
     """Run one federated job.
 
-    [bold]subbit run[/bold]   the demo: DeltaMask on the bundled transformer
+    [bold]subbit run[/bold]   DeltaMask on the bundled transformer and digits, every key at its default
     [bold]subbit run experiments/demo.toml rounds=5 workers=2[/bold]
     [bold]subbit run method=fedavg select=head dataset=fashion-mnist[/bold]
     """
