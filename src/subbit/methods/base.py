@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from subbit.codecs import Codec, Shared
 from subbit.data.examples import Examples
@@ -93,6 +94,8 @@ class Method(ABC, Generic[ParametersType]):
     """Names of the networks a state stands for; the last round reports the accuracy of each."""
     trains_added_values: ClassVar[bool]
     """True where the selected weights themselves change; False for masks on frozen weights."""
+    personal: ClassVar[bool] = False
+    """True where every client ends up with a network of its own: see `personalise`."""
 
     def __init__(self, parameters: ParametersType, task: Task) -> None:
         self.parameters = parameters
@@ -103,6 +106,14 @@ class Method(ABC, Generic[ParametersType]):
     def default_selection(blocks: int, pretrained: bool) -> str:
         """What `select="auto"` means for a module with that many blocks."""
         return "all"
+
+    @classmethod
+    def prepare(cls, module: nn.Module, parameters: ParametersType, classes: int, key: int) -> str | None:
+        """Add to the module, in place, what this method trains; new values are drawn from the key.
+
+        Returns the selection of what is trained, or none: then the run's own `select` decides.
+        """
+        return None
 
     # What travels. The same on both sides.
 
@@ -155,6 +166,14 @@ class Method(ABC, Generic[ParametersType]):
     @abstractmethod
     def write_network(self, state: State, network: str, key: int) -> None:
         """Put that network into the flat model; `key` feeds its draws, if it has any."""
+
+    def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
+        """Put the client's own network into the flat model: the one it would use, having received this broadcast.
+
+        Asked of personal methods alone. `turn.memory` is what the client kept, empty if it never took part, and is
+        left as it is.
+        """
+        raise NotImplementedError(f"{self.name} has no network of a client's own")
 
 
 def as_float32(vector: NDArray[Any]) -> NDArray[np.float32]:

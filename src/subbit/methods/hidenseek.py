@@ -17,6 +17,7 @@ The name of the broadcast holds a hash of the survivors, so a client that pruned
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import ClassVar, Literal
 
@@ -147,8 +148,9 @@ class HideNseek(Method[HideNseekParameters]):
     def train(self, view: Counts, data: Examples, turn: Turn) -> Update:
         scores = self.scores(view)
         before = pack_bits((scores >= 0).numpy())
+        constrain = partial(torch.clamp_, min=-1, max=1)
         loss = train_locally(
-            self.task, self.parameters, self.reparametrisation, scores, data, turn, lambda values: values.clamp_(-1, 1)
+            self.task, self.parameters, self.reparametrisation, scores, data, turn, constrain=constrain
         )
         signs = pack_bits((scores >= 0).numpy())
         return Update({"signs": signs}, len(data), {"loss": loss, "flips": count_ones(signs ^ before)})

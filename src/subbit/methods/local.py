@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -56,10 +57,23 @@ def train_locally(
     trained: Tensor,
     data: Examples,
     turn: Turn,
+    *,
     constrain: Callable[[Tensor], object] | None = None,
+    objective: Callable[[Examples], Tensor] | None = None,
+    adjust: Callable[[Tensor, Tensor, int, int], object] | None = None,
+    backward: Callable[[Examples], float] | None = None,
+    finished: Callable[[int, float], bool] | None = None,
 ) -> float:
-    """Train the vector in place on one client's data; returns the mean loss of the last epoch."""
+    """Train the vector in place on one client's data; returns the mean loss of the last epoch.
+
+    objective   loss of a batch, instead of the cross entropy of the module's outputs
+    backward    loss of a batch, with its gradient left in `flat.gradient`, instead of forward and backward altogether
+    adjust      changes the gradient of the trained vector, in place: (trained, gradient, epoch, step)
+    constrain   changes the trained vector, in place, after every step
+    finished    asked after every epoch, with its number and mean loss, whether that was enough
+    """
     flat, seed = task.flat, task.seed
+    compute = backward or partial(_backward, task, objective or partial(_cross_entropy, task))
     where = (turn.round_number, turn.client)
     trained.grad = torch.zeros_like(trained)
     optimizer = settings.make_optimizer(trained)
@@ -72,17 +86,31 @@ def train_locally(
             for chosen in batches(len(data), settings.batch_size, derive_key(seed, "batches", *where, epoch)):
                 batch = data.select(chosen)
                 reparametrisation.write(trained, flat.weights, derive_key(seed, "training-draw", *where, step))
-                flat.zero_gradient()
-                loss = functional.cross_entropy(flat.module(batch.inputs), batch.labels)
-                if not math.isfinite(loss.item()):
-                    raise TrainingError(f"the loss is {loss.item()} in step {step}: a smaller learning_rate may help")
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss = compute(batch)
+                if not math.isfinite(loss):
+                    raise TrainingError(f"the loss is {loss} in step {step}: a smaller learning_rate may help")
                 reparametrisation.pull_back(flat.gradient, trained, trained.grad)
+                if adjust is not None:
+                    with torch.no_grad():
+                        adjust(trained, trained.grad, epoch, step)
                 optimizer.step()
                 if constrain is not None:
                     with torch.no_grad():
                         constrain(trained)
-                losses.append(loss.item())
+                losses.append(loss)
                 step += 1
             mean_loss = sum(losses) / max(1, len(losses))
+            if finished is not None and finished(epoch, mean_loss):
+                break
     return mean_loss
+
+
+def _cross_entropy(task: Task, batch: Examples) -> Tensor:
+    return functional.cross_entropy(task.flat.module(batch.inputs), batch.labels)
+
+
+def _backward(task: Task, objective: Callable[[Examples], Tensor], batch: Examples) -> float:
+    task.flat.zero_gradient()
+    loss = objective(batch)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return float(loss.item())

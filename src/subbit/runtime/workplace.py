@@ -22,6 +22,7 @@ from subbit.methods.heads import HEAD_METHODS
 from subbit.methods.local import LocalTraining
 from subbit.methods.registry import find_method
 from subbit.models import FlatModel, Template, find_blocks, select_parameters
+from subbit.randomness import derive_key
 from subbit.runtime.messages import Phase
 from subbit.runtime.problem import Problem
 from subbit.wire.frame import EVERYONE, Address, Direction, pack_frame, unpack_frame
@@ -46,9 +47,7 @@ class Workplace:
         # A copy: the user's module stays as it is, and tensors that arrived in shared memory are not written to.
         self.module = copy.deepcopy(problem.module)
         method_class = find_method(run.method)
-        selection = run.select
-        if selection == "auto":
-            selection = method_class.default_selection(count_blocks(self.module), problem.pretrained)
+        selection = self._prepare(method_class)
         self.fits_head = run.head in HEAD_METHODS
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}
@@ -73,6 +72,19 @@ class Workplace:
         self._methods["main"] = method_class(settings.parameters, self._task(flat))
         self.sends_head = self.fits_head and not overlaps
         """A head that is trained further travels with the weights and need not be sent by itself."""
+
+    def _prepare(self, method_class: type[Method[Any]]) -> str:
+        """Let the method add its modules; the selection of what is trained."""
+        run = self.settings.run
+        key = derive_key(run.seed, "added-modules")
+        implied = method_class.prepare(self.module, self.settings.parameters, self.problem.classes, key)
+        if implied is not None:
+            if run.select != "auto":
+                raise ConfigError(f"select={run.select!r}: {run.method} trains {implied!r} here; leave select=auto")
+            return implied
+        if run.select == "auto":
+            return method_class.default_selection(count_blocks(self.module), self.problem.pretrained)
+        return run.select
 
     def _task(self, flat: FlatModel) -> Task:
         run = self.settings.run
