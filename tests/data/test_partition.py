@@ -104,6 +104,23 @@ def test_classes_per_client(classes_per_client: int) -> None:
     assert {len(np.unique(examples.labels[part])) for part in parts} == {classes_per_client}
 
 
+def test_unbalanced_classes_by_hand() -> None:
+    """100 examples of 10 classes, 10 clients of 2 classes: where a client has n of a class, 0.25 n of one of the two
+    stay, rounded, and at least one; the other is as it was."""
+    examples = labelled(100)
+    whole = partition(examples, 10, "classes", seed=5)
+    parts = partition(examples, 10, "classes", class_balance=0.25, seed=5)
+    for before, after in zip(whole, parts, strict=True):
+        assert set(after) <= set(before)
+        assert np.all(np.diff(after) > 0)
+        had, has = (np.unique(examples.labels[part], return_counts=True)[1] for part in (before, after))
+        cut = [max(1, round(0.25 * count)) for count in had]
+        assert has.tolist() in ([had[0], cut[1]], [cut[0], had[1]])
+    assert [part.tolist() for part in parts] == [
+        part.tolist() for part in partition(examples, 10, "classes", class_balance=0.25, seed=5)
+    ]
+
+
 def test_natural_keeps_owners_apart_and_takes_the_largest() -> None:
     """ann 3, bob 2, cy 2, bob\\0 1: three clients are ann, bob, cy. A zero byte is part of a name."""
     owners = ("bob", "ann", "cy", "ann", "bob\0", "cy", "ann", "bob")
@@ -130,6 +147,8 @@ def test_natural_errors() -> None:
         ({"how": "dirichlet", "alpha": 0.0}, ConfigError, "found alpha 0.0"),
         ({"how": "dirichlet", "alpha": float("nan")}, ConfigError, "found alpha nan"),
         ({"how": "classes", "classes_per_client": 11}, ConfigError, "need 1 to 10"),
+        ({"how": "classes", "class_balance": 0.0}, ConfigError, "found class_balance 0.0"),
+        ({"how": "classes", "class_balance": 1.5}, ConfigError, "found class_balance 1.5"),
         ({"how": "classes", "classes_per_client": 9}, DataError, "partition 'classes' of 20 examples over 5 clients"),
     ],
 )

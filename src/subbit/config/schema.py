@@ -34,6 +34,8 @@ class RunConfig:
     alpha: float = 10.0
     """Concentration of the Dirichlet split: 10 is nearly IID, 0.1 is a few classes per client."""
     classes_per_client: int = 2
+    class_balance: float = 1.0
+    """Partition `classes`: one class of a client is whole, of each other one it has this share of the examples."""
 
     model: str = "subbit/vit-micro"
     pretrained: bool = True
@@ -83,6 +85,7 @@ class RunConfig:
             require(value is None or value >= 1, f"{key}={value}: needs at least 1, or none")
         require(0 <= self.seed < 1 << 63, f"seed={self.seed}: needs 0 to 2^63 - 1")
         require(self.alpha > 0, f"alpha={self.alpha}: needs a number above 0")
+        require(0 < self.class_balance <= 1, f"class_balance={self.class_balance}: needs a share above 0, at most 1")
         require(0 < self.participation <= 1, f"participation={self.participation}: needs a share above 0, at most 1")
         require(0 < self.deadline <= 1e6, f"deadline={self.deadline}: needs seconds above 0, at most a million")
         require(

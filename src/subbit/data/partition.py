@@ -3,7 +3,8 @@
     iid        equal shares of a random order
     dirichlet  per class, shares ~ Dirichlet(alpha) (Yurochkin et al. 2019, arXiv:1905.12022)
     classes    a fixed number of classes per client (Li et al. 2021, arXiv:2102.02079); with fewer clients than
-               classes some classes may stay unused
+               classes some classes may stay unused. With `class_balance` below 1 a client's classes are unequal, as in
+               LotteryFL (Li et al. 2020, arXiv:2008.03371): one is whole, of the others it has only that share
     natural    one client per owner (writer, speaker, device)
 
 The rows are first put in a random order, from the seed: the order of a file, by writer say, decides nothing.
@@ -38,15 +39,17 @@ def partition(
     *,
     alpha: float = 1.0,
     classes_per_client: int = 2,
+    class_balance: float = 1.0,
     balance: bool = False,
     seed: int = 0,
 ) -> list[NDArray[np.int64]]:
     """`clients` ascending, disjoint arrays of positions. Some may be empty: that is what Dirichlet(0.1) means.
 
-    balance     dirichlet: a client that has its fair share gets no further class
-    seed        of every draw; natural has none
+    class_balance  classes: share of the examples of all but one of a client's classes that it has; nobody has the rest
+    balance        dirichlet: a client that has its fair share gets no further class
+    seed           of every draw; natural has none
     """
-    _check(examples, clients, how, alpha, classes_per_client)
+    _check(examples, clients, how, alpha, classes_per_client, class_balance)
     if how == "natural":
         return _by_owner(examples, clients)
     order = numpy_generator(derive_key(seed, "partition-order")).permutation(len(examples))
@@ -68,11 +71,32 @@ def partition(
         try:
             # Balancing divides by the shares of the clients that may still get something: 0 / 0 when they drew none.
             with np.errstate(invalid="raise", divide="raise"):
-                return _parts(partitioner, table, range(clients))
+                parts = _parts(partitioner, table, range(clients))
         except FloatingPointError as error:
             raise DataError(f"partition {how!r}: alpha {alpha} is too small for balance; need it larger") from error
         except ValueError as error:
             raise DataError(f"partition {how!r} of {len(examples)} examples over {clients} clients: {error}") from error
+    if how == "classes" and class_balance < 1:
+        labels = examples.labels.numpy()
+        keys = [derive_key(seed, "partition-balance", 0, client) for client in range(clients)]
+        return [_unbalanced(part, labels[part], class_balance, key) for part, key in zip(parts, keys, strict=True)]
+    return parts
+
+
+def _unbalanced(part: NDArray[np.int64], labels: NDArray[np.int64], share: float, key: int) -> NDArray[np.int64]:
+    """One class of a client, drawn, stays whole; of each other one the share stays, and at least one example."""
+    generator = numpy_generator(key)
+    held = np.unique(labels)
+    whole = generator.choice(held)
+    kept = [
+        generator.permutation(part[labels == label])[: None if label == whole else _share_of(labels == label, share)]
+        for label in held
+    ]
+    return np.sort(np.concatenate(kept))
+
+
+def _share_of(members: NDArray[np.bool_], share: float) -> int:
+    return max(1, round(share * np.count_nonzero(members)))
 
 
 def _parts(
@@ -106,7 +130,9 @@ def _by_owner(examples: Examples, clients: int) -> list[NDArray[np.int64]]:
         return _parts(NaturalIdPartitioner("owner"), table, largest.tolist())
 
 
-def _check(examples: Examples, clients: int, how: str, alpha: float, classes_per_client: int) -> None:
+def _check(
+    examples: Examples, clients: int, how: str, alpha: float, classes_per_client: int, class_balance: float
+) -> None:
     if how not in PARTITIONS:
         near = get_close_matches(how, PARTITIONS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(PARTITIONS)}"
@@ -115,6 +141,8 @@ def _check(examples: Examples, clients: int, how: str, alpha: float, classes_per
         raise ConfigError(f"found {clients} clients; need at least 1")
     if not (alpha > 0 and math.isfinite(alpha)):
         raise ConfigError(f"found alpha {alpha}; need a finite number above 0")
+    if not 0 < class_balance <= 1:
+        raise ConfigError(f"found class_balance {class_balance}; need a share above 0, at most 1")
     if how == "classes":
         present = len(np.unique(examples.labels.numpy()))
         if not 1 <= classes_per_client <= present:

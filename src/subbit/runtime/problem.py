@@ -49,6 +49,7 @@ def build_problem(run: RunConfig) -> Problem:
         run.partition,
         alpha=run.alpha,
         classes_per_client=run.classes_per_client,
+        class_balance=run.class_balance,
         seed=run.seed,
     )
     module = load_classifier(
