@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 METHOD_MODULES = {
     "deepreduce": "subbit.methods.deepreduce:DeepReduce",
     "deltamask": "subbit.methods.deltamask:DeltaMask",
+    "edge-popup": "subbit.methods.edge_popup:EdgePopup",
     "fedavg": "subbit.methods.fedavg:FedAvg",
     "fedpm": "subbit.methods.fedpm:FedPM",
     "hidenseek": "subbit.methods.hidenseek:HideNseek",
     "klms": "subbit.methods.klms:Klms",
+    "supermask": "subbit.methods.supermask:Supermask",
+    "standalone": "subbit.methods.standalone:Standalone",
     "threshold-mask": "subbit.methods.threshold_mask:ThresholdMasks",
 }
 
