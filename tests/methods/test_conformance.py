@@ -34,8 +34,8 @@ def finish(method: str, module: nn.Module | None = None, **values: Any) -> dict[
 def test_it_runs_on_every_kind_of_module(method: str, module: str, preset: str) -> None:
     summary = finish(method, MODULES[module](), preset=preset, epochs=1)
     assert summary["failed_clients"] == 0, summary["failures"]
-    assert summary["uplink_bytes"] > 0
-    assert summary["downlink_bytes"] > 0
+    assert (summary["uplink_bytes"] > 0) == (find_method(method).sends_up != "nothing")
+    assert (summary["downlink_bytes"] > 0) == (find_method(method).sends_down != "nothing")
     assert 0 <= summary["accuracy"] <= 1
 
 
@@ -51,7 +51,8 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another(method: str
     first, second, other = finish(method), finish(method), finish(method, seed=1)
     assert first["model_sha256"] == second["model_sha256"]
     assert first["uplink_bytes"] == second["uplink_bytes"]
-    assert first["model_sha256"] != other["model_sha256"]
+    if find_method(method).sends_up != "nothing":  # The common model of a method that sends nothing is the start.
+        assert first["model_sha256"] != other["model_sha256"]
 
 
 @pytest.mark.parametrize("method", METHODS)

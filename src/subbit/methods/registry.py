@@ -19,9 +19,10 @@ METHOD_MODULES = {
     "fedpm": "subbit.methods.fedpm:FedPM",
     "hidenseek": "subbit.methods.hidenseek:HideNseek",
     "klms": "subbit.methods.klms:Klms",
-    "supermask": "subbit.methods.supermask:Supermask",
     "standalone": "subbit.methods.standalone:Standalone",
+    "supermask": "subbit.methods.supermask:Supermask",
     "threshold-mask": "subbit.methods.threshold_mask:ThresholdMasks",
+    "zampling": "subbit.methods.zampling:Zampling",
 }
 
 
