@@ -36,6 +36,12 @@ class LocalTraining:
     momentum: float = 0.9
     """SGD only."""
     weight_decay: float = 0.0
+    gradient_clip: float | None = None
+    """Longer gradients are scaled down to this norm before each step; none: no bound."""
+    warmup_rounds: int = 0
+    """The learning rate rises linearly over that many first rounds of the run."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """`cosine`: the learning rate falls to nearly zero over the rounds of the run."""
 
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs={self.epochs}: needs at least 1")
@@ -43,6 +49,18 @@ class LocalTraining:
         require(0 <= self.learning_rate < math.inf, f"learning_rate={self.learning_rate}: needs a number from 0 up")
         require(0 <= self.momentum < 1, f"momentum={self.momentum}: needs 0 up to, not including, 1")
         require(self.weight_decay >= 0, f"weight_decay={self.weight_decay}: needs a number from 0 up")
+        clip = self.gradient_clip
+        require(clip is None or clip > 0, f"gradient_clip={clip}: needs a number above 0, or none")
+        require(self.warmup_rounds >= 0, f"warmup_rounds={self.warmup_rounds}: needs a number from 0 up")
+
+    def rate_factor(self, round_number: int, rounds: int) -> float:
+        """What the learning rate is multiplied by in that round.
+
+        >>> [LocalTraining(warmup_rounds=3).rate_factor(number, 10) for number in range(5)]
+        [0.25, 0.5, 0.75, 1.0, 1.0]
+        """
+        factor = min(1.0, (round_number + 1) / (self.warmup_rounds + 1))
+        return factor if self.schedule == "constant" else factor * (1 + math.cos(math.pi * round_number / rounds)) / 2
 
     def make_optimizer(self, trained: Tensor) -> torch.optim.Optimizer:
         if self.optimizer == "adam":
@@ -63,6 +81,7 @@ def train_locally(
     adjust: Callable[[Tensor, Tensor, int, int], object] | None = None,
     backward: Callable[[Examples], float] | None = None,
     finished: Callable[[int, float], bool] | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> float:
     """Train the vector in place on one client's data; returns the mean loss of the last epoch.
 
@@ -71,12 +90,15 @@ def train_locally(
     adjust      changes the gradient of the trained vector, in place: (trained, gradient, epoch, step)
     constrain   changes the trained vector, in place, after every step
     finished    asked after every epoch, with its number and mean loss, whether that was enough
+    optimizer   of the trained vector, instead of the one that the settings make
     """
     flat, seed = task.flat, task.seed
     compute = backward or partial(_backward, task, objective or partial(_cross_entropy, task))
     where = (turn.round_number, turn.client)
     trained.grad = torch.zeros_like(trained)
-    optimizer = settings.make_optimizer(trained)
+    optimizer = optimizer or settings.make_optimizer(trained)
+    for group in optimizer.param_groups:
+        group["lr"] *= settings.rate_factor(turn.round_number, task.rounds)
     flat.attach()
     flat.training_mode()
     step, mean_loss = 0, 0.0
@@ -93,6 +115,8 @@ def train_locally(
                 if adjust is not None:
                     with torch.no_grad():
                         adjust(trained, trained.grad, epoch, step)
+                if settings.gradient_clip is not None:
+                    torch.nn.utils.clip_grad_norm_(trained, settings.gradient_clip)
                 optimizer.step()
                 if constrain is not None:
                     with torch.no_grad():
