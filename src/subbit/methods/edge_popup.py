@@ -39,18 +39,13 @@ class EdgePopupParameters(LocalTraining):
     """Of the learning rate, over all epochs of the run: along half a cosine to 0, or none."""
     keep: float = 0.5
     """Share of the weights of each tensor that makes up the subnetwork."""
-    weights: Literal["keep", "signed"] = "keep"
-    """The frozen weights: as the module has them, or their signs times sqrt(2 / fan-in)."""
-    scale_fan: bool = False
-    """With `signed`: count only the share `keep` of the fan-in, as only so many weights are left."""
+    weights: Literal["auto", "keep", "signed", "signed-scaled"] = "auto"
+    """The frozen weights: the module's own (`keep`), or their signs times sqrt(2 / fan-in), the fan-in as it is or as
+    many as are left of it (`signed-scaled`). `auto`: `keep` on pre-trained weights, else `signed`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(0 < self.keep <= 1, f"keep={self.keep}: needs a share above 0, at most 1")
-        require(
-            self.weights == "signed" or not self.scale_fan,
-            "scale_fan=true: needs weights=signed, the module's own weights are not scaled",
-        )
 
 
 class EdgePopup(CentralScores[EdgePopupParameters]):
@@ -65,9 +60,11 @@ class EdgePopup(CentralScores[EdgePopupParameters]):
 
     def __init__(self, parameters: EdgePopupParameters, task: Task) -> None:
         super().__init__(parameters, task)
-        frozen, template = task.flat.initial, task.flat.template
-        if parameters.weights == "signed":
-            share = parameters.keep if parameters.scale_fan else 1.0
+        frozen, template, form = task.flat.initial, task.flat.template, parameters.weights
+        if form == "auto":
+            form = "keep" if task.pretrained else "signed"
+        if form != "keep":
+            share = parameters.keep if form == "signed-scaled" else 1.0
             frozen = signed_weights(frozen, template, "fan-in", share)
         self.reparametrisation: TopMask = TopMask(frozen, template, parameters.keep)
 

@@ -41,7 +41,7 @@ class SupermaskParameters(LocalTraining):
     theta_init: float = 0.5
     """Chance of a one at the start. On pre-trained weights 1/2 halves every one of them."""
     weights: Literal["keep", "signed"] = "keep"
-    """The frozen weights: as the module has them, or their signs times the standard deviation of their tensor."""
+    """The frozen weights: the module's own, or their signs times the standard deviation of their tensor."""
     rescale: bool = False
     """Multiply the weights of a tensor by size / ones of the mask that was drawn."""
     best_of: int = 10
