@@ -1,6 +1,6 @@
 """subbit: federated fine-tuning below one bit per parameter, both ways.
 
-`fine_tune` is the Python API; importing it loads torch, which is why it is imported on first use.
+`fine_tune` and `load` are the Python API; importing them loads torch, which is why it happens on first use.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subbit.api import fine_tune as fine_tune
+    from subbit.export.resident import load as load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "fine_tune"]
+__all__ = ["__version__", "fine_tune", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from subbit.api import fine_tune
 
         return fine_tune
+    if name == "load":
+        from subbit.export.resident import load
+
+        return load
     raise AttributeError(f"module 'subbit' has no attribute {name!r}")

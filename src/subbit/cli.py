@@ -15,6 +15,7 @@ from rich.table import Table
 
 from subbit.bench.commands import bench_app
 from subbit.errors import SubbitError
+from subbit.export.commands import export
 from subbit.flower.commands import flower_app
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 app.add_typer(flower_app, name="flower")
+app.command()(export)
 console = Console()
 errors = Console(stderr=True)
 

@@ -1,0 +1,161 @@
+"""One base in memory, many tasks: a mask turns the base into the network of its task, another mask into another's.
+
+    model = subbit.load("subbit/vit-micro", "digits.mask")      builds the base, checks that it is the right one
+    letters = model.read("letters.mask")                        checked against the base and decoded, not applied
+    model.switch(letters)                                       one pass over memory: weights = base * bits
+
+The base is kept once, beside the weights that the module computes with. A task that is read costs one bit per selected
+weight and the values of its head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from subbit.codecs import Bits, Shared
+from subbit.codecs.jit import njit
+from subbit.errors import ModelError, RunFolderError
+from subbit.export.masks import CODEC, MaskDescription, MaskFile, base_tensors, digest
+from subbit.models import FlatModel, find_head, load_classifier
+
+
+@dataclass(frozen=True)
+class TaskMask:
+    """A mask that was checked against a resident base."""
+
+    description: MaskDescription
+    bits: Bits
+    values: dict[str, Tensor]
+
+
+MaskSource = str | Path | bytes | MaskFile
+
+
+class MaskedModel:
+    """A base and the task that it is masked for. Calling it calls the module, in evaluation mode."""
+
+    def __init__(self, module: nn.Module, mask: MaskSource) -> None:
+        """The module is taken over, not copied: from now on its weights are those of a task."""
+        self.module = module
+        self.task: TaskMask | None = None
+        self._replaced: dict[str, Tensor] = {}
+        self._digests: dict[frozenset[str], str] = {}
+        first = open_mask(mask)
+        self._flat = FlatModel(module, first.description.selection, first.description.batchnorm)
+        self.switch(first)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            outputs: Tensor = self.module(inputs)
+        return outputs
+
+    def read(self, mask: MaskSource) -> TaskMask:
+        """A mask for later: everything is checked and decoded, the module stays as it is."""
+        file, flat = open_mask(mask), self._flat
+        description = file.description
+        if (description.template, description.batchnorm) != (flat.template.digest().hex(), flat.batchnorm):
+            raise ModelError(
+                f"the mask of {description.run!r} is over {description.selection!r} of {description.model} with "
+                f"batchnorm={description.batchnorm}: here, other {flat.template.size} values are masked, with "
+                f"batchnorm={flat.batchnorm}; load it on a base of its own"
+            )
+        values = {name: torch.from_numpy(value) for name, value in file.values.items()}
+        self._check_values(values)
+        found = self._base_digest(frozenset(values))
+        if found != description.base:
+            raise ModelError(
+                f"the mask of {description.run!r} belongs to a base {description.model} of SHA-256 "
+                f"{description.base[:16]}, this one has {found[:16]}: a mask means nothing on other weights"
+            )
+        return TaskMask(description, CODEC.decode(file.payload, Shared(flat.template.size)), values)
+
+    @torch.no_grad()
+    def switch(self, mask: MaskSource | TaskMask) -> None:
+        """Become the network of that task. A mask that does not fit raises and changes nothing."""
+        task = mask if isinstance(mask, TaskMask) else self.read(mask)
+        flat = self._flat
+        for name, value in self._replaced.items():
+            self._tensor(name).data = value
+        self._replaced = {}
+        write_masked(flat.initial.numpy(), task.bits, flat.weights.numpy())
+        for name, value in task.values.items():
+            if name in flat.template.names:
+                self._tensor(name).copy_(value)
+            else:
+                # In place of the base's and not into it: the head of another task may have more classes.
+                self._replaced[name] = self._tensor(name).data
+                self._tensor(name).data = value
+        flat.evaluation_mode()
+        self.task = task
+
+    def _tensor(self, name: str) -> Tensor:
+        owner, _, own_name = name.rpartition(".")
+        tensor: Tensor = getattr(self.module.get_submodule(owner), own_name)
+        return tensor
+
+    def _base_digest(self, without: frozenset[str]) -> str:
+        """Of the base as it came, whatever task it is masked for; hashed once."""
+        if without not in self._digests:
+            self._digests[without] = digest(base_tensors(self.module, self._flat) | self._replaced, without)
+        return self._digests[without]
+
+    def _check_values(self, values: dict[str, Tensor]) -> None:
+        base = base_tensors(self.module, self._flat) | self._replaced
+        head = find_head(self.module) + "." if values else ""
+        for name, value in values.items():
+            if name not in base:
+                raise ModelError(f"the mask brings values for {name}, which the base does not have")
+            # The classes of a head are the task's own affair.
+            free = int(name.startswith(head) and name not in self._flat.template.names)
+            if base[name].dtype != value.dtype or base[name].shape[free:] != value.shape[free:] or not value.dim():
+                raise ModelError(
+                    f"the mask brings {value.dtype} {list(value.shape)} for {name}, the base has {base[name].dtype} "
+                    f"{list(base[name].shape)}"
+                )
+
+
+def load(base: str | nn.Module, mask: MaskSource) -> MaskedModel:
+    """The network of a task: a base by its name, or as a module (which is then taken over), under a mask file.
+
+    A base that has a name but random weights, such as `mlp`, is drawn again as the run drew it.
+    """
+    file = open_mask(mask)
+    if isinstance(base, nn.Module):
+        return MaskedModel(base, file)
+    description = file.description
+    if base != description.model:
+        raise ModelError(f"the mask of {description.run!r} belongs to a base {description.model!r}, not to {base!r}")
+    module = load_classifier(
+        base,
+        description.classes,
+        key=description.model_key,
+        pretrained=description.pretrained,
+        pooling=description.pooling,
+        input_shape=description.shape,
+    )
+    return MaskedModel(module, file)
+
+
+def open_mask(mask: MaskSource) -> MaskFile:
+    if isinstance(mask, MaskFile):
+        return mask
+    if isinstance(mask, bytes):
+        return MaskFile.from_bytes(mask)
+    try:
+        data = Path(mask).read_bytes()
+    except OSError as error:
+        raise RunFolderError(f"cannot read {mask}: {error.strerror}") from None
+    return MaskFile.from_bytes(data)
+
+
+@njit
+def write_masked(base: NDArray[np.float32], bits: Bits, weights: NDArray[np.float32]) -> None:
+    """weights = base * bits in one pass. A product, so that the sign of a zero is that of training."""
+    for place in range(base.size):
+        weights[place] = base[place] * np.float32((bits[place >> 3] >> np.uint8(place & 7)) & np.uint8(1))

@@ -1,0 +1,88 @@
+"""A run folder, opened as the network that it trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from subbit.errors import ConfigError, RunFolderError
+from subbit.methods.base import Turn
+from subbit.models import FlatModel
+from subbit.randomness import derive_key
+from subbit.report.folder import RunFolder
+from subbit.runtime.downlink import make_downlink
+from subbit.runtime.problem import Problem, build_problem
+from subbit.runtime.round import ServerState
+from subbit.runtime.workplace import Workplace
+
+MASK_NETWORK = (
+    "thresholded"  # Of methods that draw masks: the network whose weights are kept or not, the likeliest one.
+)
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A network that stands in `workplace.module`, and where it comes from."""
+
+    workplace: Workplace
+    network: str
+    client: int | None
+    rounds: int
+
+    @property
+    def flat(self) -> FlatModel:
+        return self.workplace.method("main").task.flat
+
+
+def open_run(path: Path, client: int | None = None, problem: Problem | None = None) -> TrainedRun:
+    """The network after the last finished round: the client's own one, or the one that all share.
+
+    `problem` is what the run was about where its configuration alone does not say so: the module and the data that
+    were given to `fine_tune`.
+    """
+    folder = RunFolder.open(path)
+    _refuse_unknown_module(folder, problem)
+    workplace = Workplace(problem or build_problem(folder.settings.run), folder.settings)
+    state, _, _ = folder.read_state()
+    if state.phase != "main" or not state.next_round:
+        raise RunFolderError(f"{path} has no finished round yet: go on with subbit resume {path}")
+    network = write_network(workplace, state, client)
+    return TrainedRun(workplace, network, client, state.next_round)
+
+
+def _refuse_unknown_module(folder: RunFolder, problem: Problem | None) -> None:
+    if problem is None and (folder.path / "summary.json").is_file():
+        trained, configured = folder.read_summary()["model"], folder.settings.run.model
+        if trained != configured:
+            raise RunFolderError(
+                f"{folder.path} trained a module of its own ({trained}) that no configuration can build: "
+                "open_run(folder, problem=...) takes it from Python"
+            )
+
+
+def write_network(workplace: Workplace, state: ServerState, client: int | None) -> str:
+    """Put the network into the workplace's module, in evaluation mode; its name."""
+    method = workplace.method("main")
+    if client is not None and not method.personal:
+        raise ConfigError(f"client {client}: with {method.name} all clients share one network, leave the client out")
+    if client is None:
+        network = MASK_NETWORK if MASK_NETWORK in method.networks else method.primary_network
+        key = derive_key(workplace.settings.run.seed, "evaluation", state.next_round)
+        workplace.write_network(state.method, network, key, state.head)
+    else:
+        network = "personal"
+        _write_personal(workplace, state, client)
+    method.task.flat.evaluation_mode()
+    return network
+
+
+def _write_personal(workplace: Workplace, state: ServerState, client: int) -> None:
+    clients = workplace.problem.clients_with_data()
+    if client not in clients:
+        raise ConfigError(f"client {client}: has no data in this run; there are clients {clients[0]} to {clients[-1]}")
+    method, number = workplace.method("main"), state.next_round
+    memory = dict(state.memories.get(client, {}))
+    workplace.write_head(memory.get("fitted-head", state.head))
+    # What the bytes of the next broadcast say: a client knows nothing else.
+    view = make_downlink(method, "main", state.method, state.broadcasts, number).view
+    method.personalise(view, workplace.problem.client_data(client), Turn(number, client, memory))
