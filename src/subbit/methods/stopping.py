@@ -1,0 +1,82 @@
+"""Early stopping of a client's turn, on a part of its own data that it does not train on. Never on test data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from subbit.config.values import require
+from subbit.data.examples import Examples
+from subbit.methods.base import Task
+from subbit.methods.local import LocalTraining
+from subbit.randomness import numpy_generator
+
+VALIDATION_BATCH = 512
+
+
+@dataclass(frozen=True)
+class StoppedTraining(LocalTraining):
+    """`epochs` is the most that a turn may have."""
+
+    patience: int | None = None
+    """Stop a turn after so many epochs without a better validation loss; none: train all epochs."""
+    min_delta: float = 1e-4
+    """By how much a validation loss must be better to count."""
+    holdout: float = 1 / 12
+    """With `patience`: the share of a client's examples that is not trained on but decides when to stop."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.patience is None or self.patience >= 1, f"patience={self.patience}: needs at least 1, or none")
+        require(0 <= self.min_delta < math.inf, f"min_delta={self.min_delta}: needs a number from 0 up")
+        require(0 <= self.holdout < 1, f"holdout={self.holdout}: needs a share from 0 up to, not including, 1")
+
+    def split(self, data: Examples, key: int) -> tuple[Examples, Examples]:
+        """What is trained on, and what is held out: a random choice that depends on the key alone."""
+        count = 0 if self.patience is None else int(self.holdout * len(data))
+        order = numpy_generator(key).permutation(len(data))
+        return (data.select(order[count:]) if count else data), data.select(order[:count])
+
+
+class Stopping:
+    """The `finished` of one turn: `write(epoch)` puts the network to be judged into the flat model.
+
+    A client too small to hold anything out is judged by its training loss.
+    """
+
+    def __init__(
+        self, settings: StoppedTraining, task: Task, held_out: Examples, write: Callable[[int], object]
+    ) -> None:
+        self.settings, self.task, self.held_out, self.write = settings, task, held_out, write
+        self.best, self.waited, self.epochs = math.inf, 0, 0
+
+    def __call__(self, epoch: int, mean_loss: float) -> bool:
+        self.epochs = epoch + 1
+        if self.settings.patience is None:
+            return False
+        loss = mean_loss
+        if len(self.held_out):
+            self.write(epoch)
+            loss = validation_loss(self.task, self.held_out)
+        if loss < self.best - self.settings.min_delta:
+            self.best, self.waited = loss, 0
+        else:
+            self.waited += 1
+        return self.waited >= self.settings.patience
+
+
+def validation_loss(task: Task, examples: Examples) -> float:
+    """Mean cross entropy of the network as it is written."""
+    task.flat.evaluation_mode()
+    total = 0.0
+    with torch.no_grad():
+        for start in range(0, len(examples), VALIDATION_BATCH):
+            batch = examples.select(np.arange(start, min(start + VALIDATION_BATCH, len(examples))))
+            total += float(functional.cross_entropy(task.flat.module(batch.inputs), batch.labels, reduction="sum"))
+    task.flat.training_mode()
+    return total / len(examples)
