@@ -20,19 +20,35 @@ from torch import float32, nn
 
 from subbit.errors import ModelError
 from subbit.models.classifier import Classifier
+from subbit.models.convmixer import ConvMixer, is_convmixer, load_convmixer
 from subbit.models.heads import kaiming_
 from subbit.models.small import CharLstm, Conv4, Conv6, Conv10, Mlp, SmallConvNet, SmallNetwork
+from subbit.models.vgg import Vgg, VggSmall
 from subbit.randomness import derive_key, torch_randomness
 
 BUNDLED = {"subbit/vit-micro": Path(__file__).with_name("vit_micro")}
 SMALL_MODELS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
     "mlp": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
+    "mlp-small": lambda input_shape, classes: Mlp((prod(input_shape), 20, 20, classes)),
     "conv4": Conv4,
     "conv6": Conv6,
     "conv10": Conv10,
     "convnet": SmallConvNet,
+    "vgg16": Vgg,
+    "vgg-small": VggSmall,
+    "convmixer": ConvMixer,
+    "har-mlp": lambda input_shape, classes: Mlp((prod(input_shape), 1024, 512, classes)),
     "char-lstm": lambda input_shape, classes: CharLstm(256, classes),
+    "next-char": lambda input_shape, classes: CharLstm(80, classes, hidden=128, dense=(512, 192)),
 }
+INPUTS: dict[str, tuple[tuple[int, ...], str]] = {
+    "mlp": ((1, 2, 3), "any shape"),
+    "har-mlp": ((1, 2, 3), "any shape"),
+    "char-lstm": ((1,), "texts (length,)"),
+    "next-char": ((1,), "texts (length,)"),
+}
+"""Ranks of one example and the same in words; of all other small networks these are images."""
+IMAGES = ((3,), "images (channels, height, width)")
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 
 
@@ -51,13 +67,22 @@ def model_names() -> list[ModelInfo]:
             "subbit/vit-micro", "vision transformer pre-trained on CIFAR-10, in the package: 32x32, 8 blocks", 905952
         ),
         ModelInfo("mlp", "784-300-100-10 with ReLU, for inputs of any shape", 266610),
+        ModelInfo("mlp-small", "784-20-20-10 with ReLU, for inputs of any shape", 16330),
         ModelInfo("conv4", "four convolutions of FedPM, three dense layers, for images (here 1x28x28)", 1933258),
         ModelInfo("conv6", "six convolutions of FedPM, three dense layers, for images (here 3x32x32)", 2262602),
         ModelInfo("conv10", "ten convolutions of FedPM, three dense layers, for images (here 3x32x32)", 19173962),
         ModelInfo("convnet", "three convolutions with batch normalisation, for images (here 3x32x32)", 24346),
+        ModelInfo(
+            "vgg16", "VGG16 with dense layers of 4096, for images (here 3x32x32): what FedMask trains", 134301514
+        ),
+        ModelInfo("vgg-small", "VGG16 with a quarter of its widths, for images (here 3x32x32)", 954650),
+        ModelInfo("convmixer", "eight blocks of 64 channels, patches of 2x2, for images (here 3x32x32)", 0),
+        ModelInfo("har-mlp", "561-1024-512-6 with ReLU, for inputs of any shape (here 561)", 0),
         ModelInfo("char-lstm", "two LSTM layers over characters, for texts of bytes", 803338),
+        ModelInfo("next-char", "two LSTM and three dense layers, for texts of the 80 characters of shakespeare", 0),
         ModelInfo("openai/clip-vit-base-patch32", "CLIP ViT-B/32, what DeltaMask fine-tunes (downloaded)", 87456000),
         ModelInfo("facebook/dinov2-base", "DINOv2 ViT-B/14 (downloaded)", 86580480),
+        ModelInfo("timm/convmixer_768_32.in1k", "ConvMixer-768/32 on ImageNet (downloaded)", 20341248),
     ]
 
 
@@ -87,20 +112,21 @@ def load_classifier(
         raise ModelError(f"no model {name!r}: {hint} (or a hub name such as owner/model, or a folder)")
     source = str(folder) if folder.is_dir() else name
     with _quiet(), torch_randomness(derive_key(key, "backbone")), _explained(name):
+        if is_convmixer(source):
+            return load_convmixer(source, classes, key, pretrained)
         return _transformers_model(source, classes, key, pretrained, pooling)
 
 
 def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | None) -> SmallNetwork:
     from subbit.data.batches import Preprocess
 
-    dimensions = {"mlp": (1, 2, 3), "char-lstm": (1,)}.get(name, (3,))
-    if input_shape is None or len(input_shape) not in dimensions or min(input_shape) < 1:
-        needed = {"mlp": "any shape", "char-lstm": "texts (length,)"}.get(name, "images (channels, height, width)")
+    ranks, needed = INPUTS.get(name, IMAGES)
+    if input_shape is None or len(input_shape) not in ranks or min(input_shape) < 1:
         raise ModelError(f"model {name!r}: inputs of shape {input_shape}; needs {needed}")
     with torch_randomness(derive_key(key, "backbone")):
         network = SMALL_MODELS[name](input_shape, classes)
-    if name != "char-lstm":
-        network.preprocess = Preprocess(mean=0.5, std=0.5)
+    if not isinstance(network, CharLstm):
+        network.preprocess = Preprocess(network.image_size, mean=0.5, std=0.5)
     kaiming_(network.head, key)
     return network
 
