@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 METHOD_MODULES = {
     "deepreduce": "subbit.methods.deepreduce:DeepReduce",
     "deltamask": "subbit.methods.deltamask:DeltaMask",
+    "drive": "subbit.methods.drive:Drive",
+    "eden": "subbit.methods.eden:Eden",
     "edge-popup": "subbit.methods.edge_popup:EdgePopup",
     "fedavg": "subbit.methods.fedavg:FedAvg",
     "fedpm": "subbit.methods.fedpm:FedPM",
@@ -21,9 +23,11 @@ METHOD_MODULES = {
     "hidenseek": "subbit.methods.hidenseek:HideNseek",
     "klms": "subbit.methods.klms:Klms",
     "moon": "subbit.methods.moon:Moon",
+    "qsgd": "subbit.methods.qsgd:Qsgd",
     "standalone": "subbit.methods.standalone:Standalone",
     "supermask": "subbit.methods.supermask:Supermask",
     "threshold-mask": "subbit.methods.threshold_mask:ThresholdMasks",
+    "topk": "subbit.methods.topk:TopK",
     "zampling": "subbit.methods.zampling:Zampling",
 }
 
