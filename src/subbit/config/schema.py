@@ -54,6 +54,9 @@ class RunConfig:
     """Share of the clients that takes part in a round."""
     quorum: float = 0.5
     """A round with a smaller share of answers from its participants ends the run."""
+    evaluate: Literal["auto", "global", "personal"] = "auto"
+    """One network on the whole test set, or the mean over the clients of each one's accuracy on its own test set (all
+    test examples of its classes). `auto`: personal for methods that give every client a network of its own."""
     evaluate_every: int = 1
     evaluation_samples: int = 1
     """Masks over which the accuracy of the sampled network is averaged."""

@@ -16,6 +16,7 @@ import numpy as np
 from flwr.app import Message, MessageType
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from subbit.errors import FrameError
 from subbit.flower.memory import Memory, turn_number
@@ -103,7 +104,7 @@ class FlowerEngine:
         parts = self._workplace.method(order.phase).up_parts()
         return sum(HEADER_BYTES + 1024 + 8 * part.size for part in parts)
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[int]:
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
         return self._here.evaluate(orders)
 
     def close(self) -> None:

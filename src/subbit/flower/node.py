@@ -70,7 +70,7 @@ def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) ->
     order = assignment.order
     kept = memory.read(assignment.job, order.client, assignment.kept)
     reply = client_turn(_workplace(configuration), dataclasses.replace(order, memory=kept))
-    if reply.failure is None:
+    if reply.failure is None and order.purpose == "train":
         turn = turn_number(order.phase, order.round_number)
         memory.write(assignment.job, order.client, turn, reply.memory, used=assignment.kept)
     return reply

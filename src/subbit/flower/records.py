@@ -3,9 +3,12 @@
 Frames travel as `bytes` in ConfigRecords; nothing is pickled. What every client gets alike has a record of its own:
 Flower stores records by their content, so a broadcast is uploaded once, however many clients it goes to.
 
-    order     "order"      phase, round, client, job, kept (which of its memories the client shall use, -1 for none)
+    order     "order"      phase, round, client, job, kept (which of its memories the client shall use, -1 for none),
+                           purpose (train or evaluate), missed (how many broadcasts the client missed)
               "broadcast"  the frames, named 0, 1, ...
               "head"       the fitted head, only the first time
+              "missed-0"   ... the frames of each missed broadcast, or
+              "snapshot"   what stands for all of them
     reply     "reply"      failure cause and message, where there is one
               "frames"     the frames, named 0, 1, ...
               "observed"   a MetricRecord of numbers for the log
@@ -25,6 +28,7 @@ from typing import Any, TypeVar
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from subbit.errors import FrameError
+from subbit.runtime.downlink import MOST_MISSED
 from subbit.runtime.messages import Failure, Order, Phase, Reply
 
 NO_MEMORY = -1
@@ -58,6 +62,8 @@ def order_to_records(order: Order, job: str, kept: int) -> RecordDict:
                     "client": order.client,
                     "job": job,
                     "kept": kept,
+                    "purpose": order.purpose,
+                    "missed": len(order.missed),
                 }
             ),
             "broadcast": _frame_record(order.frames),
@@ -65,18 +71,26 @@ def order_to_records(order: Order, job: str, kept: int) -> RecordDict:
     )
     if order.head_frame is not None:
         records["head"] = _frame_record((order.head_frame,))
+    for index, frames in enumerate(order.missed):
+        records[f"missed-{index}"] = _frame_record(frames)
+    if order.snapshot:
+        records["snapshot"] = _frame_record(order.snapshot)
     return records
 
 
 def records_to_order(records: RecordDict) -> Assignment:
-    _only(records, {"order", "broadcast", "head"}, "order")
     fields = _record(records, "order", ConfigRecord)
+    missed = [f"missed-{index}" for index in range(_whole(fields, "missed", 0, MOST_MISSED))]
+    _only(records, {"order", "broadcast", "head", "snapshot", *missed}, "order")
     phase = _field(fields, "phase", str)
     job = _field(fields, "job", str)
     if phase not in ("head", "main"):
         raise FrameError("record", f"an order speaks of phase {_shown(phase)}, expected head or main")
     if _JOB.fullmatch(job) is None:
         raise FrameError("record", f"an order names the job {_shown(job)}, expected 32 hexadecimal digits")
+    purpose = _field(fields, "purpose", str)
+    if purpose not in ("train", "evaluate"):
+        raise FrameError("record", f"an order is to {_shown(purpose)}, expected train or evaluate")
     known: Phase = "head" if phase == "head" else "main"
     head = _frames(_record(records, "head", ConfigRecord)) if "head" in records else ()
     order = Order(
@@ -85,6 +99,9 @@ def records_to_order(records: RecordDict) -> Assignment:
         client=_whole(fields, "client", 0, _MOST_ROUNDS - 1),
         frames=_frames(_record(records, "broadcast", ConfigRecord)),
         head_frame=head[0] if head else None,
+        missed=tuple(_frames(_record(records, name, ConfigRecord)) for name in missed),
+        snapshot=_frames(_record(records, "snapshot", ConfigRecord)) if "snapshot" in records else (),
+        purpose="train" if purpose == "train" else "evaluate",
     )
     return Assignment(order, job, _whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1))
 

@@ -32,6 +32,7 @@ from subbit.models.flat import FlatModel
 ParametersType = TypeVar("ParametersType")
 State = dict[str, NDArray[Any] | int | float]
 Payloads = dict[str, Any]
+Held = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,10 @@ class Part:
     name: str
     codec: Codec[Any]
     size: int
+    optional: bool = False
+    """The payload may be None: then no frame is sent for it, and None arrives."""
+    one_off: bool = False
+    """Sent once, such as a structure: counted beside the rounds, not in bits per parameter."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ class Method(ABC, Generic[ParametersType]):
         """
         return None
 
-    # What travels. The same on both sides.
+    # What travels. The same on both sides. A method whose broadcast is a change: see `subbit.methods.incremental`.
 
     @abstractmethod
     def down_parts(self) -> tuple[Part, ...]: ...
@@ -128,7 +133,11 @@ class Method(ABC, Generic[ParametersType]):
         """The view: what the broadcast of this round means."""
 
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
-        """What both sides know about a part before it arrives; `view` is None for the parts of the broadcast itself."""
+        """What both sides know about a part before it arrives.
+
+        `view` is what the broadcast means; for the parts of the broadcast itself it is what its receivers hold, in an
+        incremental method, and None in others.
+        """
         return Shared(part.size)
 
     # The server half.

@@ -16,9 +16,10 @@ from safetensors.numpy import save
 
 from subbit.errors import RunFolderError
 from subbit.files import replace_file
+from subbit.runtime.downlink import Broadcasts
 from subbit.runtime.round import ServerState
 
-FORMAT = "1"
+FORMAT = "2"
 
 
 def write_checkpoint(path: Path, state: ServerState, config: str) -> None:
@@ -35,11 +36,18 @@ def write_checkpoint(path: Path, state: ServerState, config: str) -> None:
     for client, memory in state.memories.items():
         for name, value in memory.items():
             arrays[f"memory/{client}/{name}"] = value
+    broadcasts = state.broadcasts
+    for name, value in (broadcasts.held or {}).items():
+        arrays[f"held/{name}"] = value
+    for number, frames in broadcasts.recent.items():
+        for index, frame in enumerate(frames):
+            arrays[f"recent/{number}/{index}"] = np.frombuffer(frame, dtype=np.uint8)
     metadata = {
         "format": FORMAT,
         "phase": state.phase,
         "next_round": str(state.next_round),
         "numbers": json.dumps(numbers),
+        "seen": json.dumps({str(client): number for client, number in sorted(broadcasts.seen.items())}),
         "config": config,
     }
     data = save({name: np.ascontiguousarray(value) for name, value in arrays.items()}, metadata)
@@ -70,4 +78,16 @@ def read_checkpoint(path: Path, config: str) -> ServerState:
         method={**method, **json.loads(metadata["numbers"])},
         head=arrays.get("head"),
         memories=memories,
+        broadcasts=_broadcasts(arrays, json.loads(metadata["seen"])),
     )
+
+
+def _broadcasts(arrays: dict[str, NDArray[Any]], seen: dict[str, int]) -> Broadcasts:
+    held = {name.removeprefix("held/"): value for name, value in arrays.items() if name.startswith("held/")}
+    frames: dict[int, dict[int, bytes]] = {}
+    for name, value in arrays.items():
+        if name.startswith("recent/"):
+            _, number, index = name.split("/")
+            frames.setdefault(int(number), {})[int(index)] = value.tobytes()
+    recent = {number: tuple(by_index[index] for index in sorted(by_index)) for number, by_index in frames.items()}
+    return Broadcasts(held or None, dict(sorted(recent.items())), {int(client): seen[client] for client in seen})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,16 +11,17 @@ from numpy.typing import NDArray
 from subbit.codecs import Kind
 from subbit.codecs.bits import count_ones
 from subbit.errors import SubbitError
-from subbit.methods.base import State, Turn
+from subbit.methods.base import Method, State, Turn
+from subbit.runtime.downlink import receive
 from subbit.runtime.messages import Failure, Order, Reply, decode_parts, encode_parts
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import EVERYONE, Direction
+from subbit.wire.frame import Direction
 
 
 def client_turn(workplace: Workplace, order: Order) -> Reply:
     """One client's part in one round."""
     try:
-        return _turn(workplace, order)
+        return _turn(workplace, order) if order.purpose == "train" else _own_accuracy(workplace, order)
     except SubbitError as error:
         cause = getattr(error, "cause", "training")
         return Reply(order.client, failure=Failure(cause, str(error)))
@@ -29,15 +31,8 @@ def client_turn(workplace: Workplace, order: Order) -> Reply:
 
 def _turn(workplace: Workplace, order: Order) -> Reply:
     where = (order.round_number, order.client)
-    method = workplace.method(order.phase)
-    memory = dict(order.memory)
-    if order.head_frame is not None:
-        memory["fitted-head"] = workplace.unpack_head(order.head_frame)
-    workplace.write_head(memory.get("fitted-head"))
-    broadcast, _ = decode_parts(method, order.phase, Direction.DOWN, order.frames, None, *where, receiver=EVERYONE)
-    view = method.open(broadcast, order.round_number)
-    turn = Turn(*where, memory)
-    update = method.train(view, workplace.problem.client_data(order.client), turn)
+    method, view, memory = _receive(workplace, order)
+    update = method.train(view, workplace.problem.client_data(order.client), Turn(*where, memory))
     frames = encode_parts(
         method,
         order.phase,
@@ -64,6 +59,25 @@ def _turn(workplace: Workplace, order: Order) -> Reply:
     return Reply(order.client, frames, memory=memory, observations=observations)
 
 
+def _receive(workplace: Workplace, order: Order) -> tuple[Method[Any], Any, dict[str, NDArray[Any]]]:
+    """The method, what its broadcast means, and the client's memory with what has just arrived."""
+    method = workplace.method(order.phase)
+    memory = dict(order.memory)
+    if order.head_frame is not None:
+        memory["fitted-head"] = workplace.unpack_head(order.head_frame)
+    workplace.write_head(memory.get("fitted-head"))
+    return method, receive(method, order, memory), memory
+
+
+def _own_accuracy(workplace: Workplace, order: Order) -> Reply:
+    """How many of its own test examples the client's own network gets right. What it knew before, it knows after."""
+    method, view, memory = _receive(workplace, order)
+    problem = workplace.problem
+    method.personalise(view, problem.client_data(order.client), Turn(order.round_number, order.client, memory))
+    correct = workplace.correct(problem.own_test(order.client))
+    return Reply(order.client, observations={"correct": float(correct.sum()), "examples": float(correct.size)})
+
+
 @dataclass(frozen=True)
 class EvaluationOrder:
     """A slice of the test set, for one network of one state."""
@@ -76,6 +90,7 @@ class EvaluationOrder:
     stop: int
 
 
-def evaluation_turn(workplace: Workplace, order: EvaluationOrder) -> int:
+def evaluation_turn(workplace: Workplace, order: EvaluationOrder) -> NDArray[np.bool_]:
+    """Which of the examples the network gets right."""
     workplace.write_network(order.state, order.network, order.key, order.head)
-    return workplace.count_correct(order.start, order.stop)
+    return workplace.correct(np.arange(order.start, order.stop))

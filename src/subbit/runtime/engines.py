@@ -15,8 +15,10 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.multiprocessing
+from numpy.typing import NDArray
 
 from subbit.config.load import Settings
 from subbit.runtime.client import EvaluationOrder, client_turn, evaluation_turn
@@ -29,7 +31,8 @@ class Engine(Protocol):
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         """Replies as they arrive, in any order, one for every order."""
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[int]: ...
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
+        """Which of the examples of each order the network gets right."""
 
     def close(self) -> None: ...
 
@@ -43,7 +46,7 @@ class InProcess:
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         return (client_turn(self._workplace, order) for order in orders)
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[int]:
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
         return [evaluation_turn(self._workplace, order) for order in orders]
 
     def close(self) -> None:
@@ -88,7 +91,7 @@ class Workers:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = self._new_pool()
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[int]:
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
         return list(self._pool.map(_worker_evaluation, orders))
 
     def close(self) -> None:
@@ -123,5 +126,5 @@ def _worker_turn(order: Order) -> Reply:
     return client_turn(_here(), order)
 
 
-def _worker_evaluation(order: EvaluationOrder) -> int:
+def _worker_evaluation(order: EvaluationOrder) -> NDArray[np.bool_]:
     return evaluation_turn(_here(), order)

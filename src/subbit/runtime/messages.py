@@ -15,9 +15,13 @@ from numpy.typing import NDArray
 
 from subbit.errors import FrameError
 from subbit.methods.base import Method, Part, Payloads
+from subbit.methods.incremental import IncrementalMethod
 from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
 
 Phase = Literal["head", "main"]
+Stage = Literal["head", "main", "snapshot"]
+"""What a frame belongs to: a round of a phase, or what an incremental method's receivers hold."""
+Frames = tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,16 @@ class Order:
     phase: Phase
     round_number: int
     client: int
-    frames: tuple[bytes, ...]
+    frames: Frames
     head_frame: bytes | None = None
     """The fitted head, sent once, the first time a client takes part in the main phase."""
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
+    missed: tuple[Frames, ...] = ()
+    """Broadcasts of the rounds just before this one, which an incremental method builds on."""
+    snapshot: Frames = ()
+    """What the others held before this round, instead of the missed broadcasts."""
+    purpose: Literal["train", "evaluate"] = "train"
+    """`evaluate`: how good is the client's own network on its own test set? Nothing is trained or kept."""
 
 
 @dataclass(frozen=True)
@@ -44,23 +54,23 @@ class Reply:
     """What came back: frames, or the reason why there are none."""
 
     client: int
-    frames: tuple[bytes, ...] = ()
+    frames: Frames = ()
     failure: Failure | None = None
     memory: dict[str, NDArray[Any]] = field(default_factory=dict)
     observations: dict[str, float] = field(default_factory=dict)
 
 
 def address(
-    method: Method[Any], phase: Phase, direction: Direction, index: int, part: Part, round_number: int, client: int
+    method: Method[Any], stage: Stage, direction: Direction, index: int, part: Part, round_number: int, client: int
 ) -> Address:
-    salt = f"{phase}/{method.name}/{part.name}/{part.codec!r}"
+    salt = f"{stage}/{method.name}/{part.name}/{part.codec!r}"
     template = method.task.flat.template.digest(salt)
     return Address(direction, index, part.codec.number, template, round_number, client, part.size)
 
 
 def encode_parts(
     method: Method[Any],
-    phase: Phase,
+    stage: Stage,
     direction: Direction,
     payloads: Payloads,
     view: Any,
@@ -68,19 +78,25 @@ def encode_parts(
     client: int,
     receiver: int,
     examples: int = 0,
-) -> tuple[bytes, ...]:
-    """One frame per part. `client` is whose shared randomness it is, `receiver` what the header says."""
+) -> Frames:
+    """One frame per part, an empty one where an optional part is left out.
+
+    `client` is whose shared randomness it is, `receiver` what the header says.
+    """
     frames = []
-    for index, part in enumerate(parts_of(method, direction)):
+    for index, part in enumerate(parts_of(method, stage, direction)):
+        if part.optional and payloads[part.name] is None:
+            frames.append(b"")
+            continue
         payload = part.codec.encode(payloads[part.name], method.shared(part, view, round_number, client))
-        where = address(method, phase, direction, index, part, round_number, receiver)
+        where = address(method, stage, direction, index, part, round_number, receiver)
         frames.append(pack_frame(payload, where, examples))
     return tuple(frames)
 
 
 def decode_parts(
     method: Method[Any],
-    phase: Phase,
+    stage: Stage,
     direction: Direction,
     frames: Sequence[bytes],
     view: Any,
@@ -89,17 +105,22 @@ def decode_parts(
     receiver: int,
 ) -> tuple[Payloads, int]:
     """The payloads and the number of examples behind them; `FrameError` for anything that was not expected."""
-    parts = parts_of(method, direction)
+    parts = parts_of(method, stage, direction)
     if len(frames) != len(parts):
         raise FrameError("length", f"the message has {len(frames)} frames, expected {len(parts)}")
     payloads: Payloads = {}
     examples = 0
     for index, (part, frame) in enumerate(zip(parts, frames, strict=True)):
-        where = address(method, phase, direction, index, part, round_number, receiver)
+        if part.optional and not frame:
+            payloads[part.name] = None
+            continue
+        where = address(method, stage, direction, index, part, round_number, receiver)
         payload, examples = unpack_frame(frame, where)
         payloads[part.name] = part.codec.decode(payload, method.shared(part, view, round_number, client))
     return payloads, examples
 
 
-def parts_of(method: Method[Any], direction: Direction) -> tuple[Part, ...]:
+def parts_of(method: Method[Any], stage: Stage, direction: Direction) -> tuple[Part, ...]:
+    if stage == "snapshot" and isinstance(method, IncrementalMethod):
+        return method.snapshot_parts()
     return method.down_parts() if direction is Direction.DOWN else method.up_parts()

@@ -34,6 +34,17 @@ class Problem:
     def client_data(self, client: int) -> Examples:
         return self.train.select(self.parts[client])
 
+    def own_test(self, client: int) -> NDArray[np.int64]:
+        """The client's own test set: its own examples where the data set knows owners of both, else all test examples
+        of the classes that it holds.
+        """
+        held = self.parts[client]
+        if self.train.owners is not None and self.test.owners is not None:
+            owners = {self.train.owners[example] for example in held}
+            return np.flatnonzero([owner in owners for owner in self.test.owners])
+        classes = np.unique(self.train.labels.numpy()[held])
+        return np.flatnonzero(np.isin(self.test.labels.numpy(), classes))
+
     def clients_with_data(self) -> list[int]:
         return [client for client, part in enumerate(self.parts) if len(part)]
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subbit.errors import FrameError, QuorumError
-from subbit.methods.base import Method, State
+from subbit.methods.base import Method, Part, State
 from subbit.randomness import derive_key, numpy_generator
+from subbit.runtime.downlink import Broadcasts, Downlink, make_downlink
 from subbit.runtime.engines import Engine
-from subbit.runtime.messages import Failure, Order, Phase, Reply, decode_parts, encode_parts
-from subbit.wire.frame import EVERYONE, Direction
+from subbit.runtime.messages import Failure, Frames, Order, Phase, Reply, decode_parts, parts_of
+from subbit.wire.frame import Direction
 from subbit.wire.ledger import Entry, Ledger
 
 
@@ -29,6 +30,7 @@ class ServerState:
     head: NDArray[np.float32] | None = None
     memories: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
     """What each client keeps between its turns. Kept here because the simulator is also the clients' disk."""
+    broadcasts: Broadcasts = field(default_factory=Broadcasts)
 
 
 @dataclass(frozen=True)
@@ -56,17 +58,10 @@ def run_round(
     asked = len(candidates) if phase == "head" else method.task.participants
     participants = choose_participants(candidates, asked, method.task.seed, phase, number)
 
-    # 2. What goes down: encoded once, the same bytes for everybody. The server, too, works with what these bytes say.
-    broadcast = encode_parts(
-        method, phase, Direction.DOWN, method.broadcast(state.method, number), None, number, 0, receiver=EVERYONE
-    )
-    received, _ = decode_parts(method, phase, Direction.DOWN, broadcast, None, number, 0, receiver=EVERYONE)
-    view = method.open(received, number)
-    orders = []
-    for client in participants:
-        memory = state.memories.get(client, {})
-        first_turn = head_frame is not None and "fitted-head" not in memory
-        orders.append(Order(phase, number, client, broadcast, head_frame if first_turn else None, memory))
+    # 2. What goes down.
+    downlink = make_downlink(method, phase, state.method, state.broadcasts, number)
+    view = downlink.view
+    orders = make_orders(downlink, state, participants, head_frame)
     _enter_downlink(ledger, method, orders)
 
     # 3. Clients train. 4. Every answer is checked, decoded and added as it comes, then forgotten.
@@ -78,7 +73,7 @@ def run_round(
     observed: dict[int, dict[str, float]] = {}
     for reply in replies:
         client = reply.client
-        _enter_uplink(ledger, method, phase, number, reply)
+        _enter(ledger, (phase, number, client), "up", method.up_parts(), reply.frames)
         if reply.failure is None:
             try:
                 payloads, examples = decode_parts(
@@ -95,6 +90,7 @@ def run_round(
             if reply.failure.cause == "memory":
                 # The client lost what it kept: next time it is a newcomer, who is sent the head again.
                 state.memories.pop(client, None)
+                state.broadcasts.seen.pop(client, None)
 
     # 5. Enough answers, or no step at all.
     needed = math.ceil(quorum * len(participants))
@@ -109,7 +105,36 @@ def run_round(
     state.method = method.step(state.method, accumulator, number)
     state.next_round = number + 1
     answered = tuple(sorted(observed))
+    downlink.remember(state.broadcasts, answered)
     return RoundReport(participants, answered, failures, _means([observed[client] for client in answered]))
+
+
+def make_orders(
+    downlink: Downlink,
+    state: ServerState,
+    clients: Iterable[int],
+    head_frame: bytes | None,
+    purpose: Literal["train", "evaluate"] = "train",
+) -> list[Order]:
+    orders = []
+    for client in clients:
+        memory = state.memories.get(client, {})
+        missed, snapshot = downlink.missing(state.broadcasts, client)
+        first_turn = head_frame is not None and "fitted-head" not in memory
+        orders.append(
+            Order(
+                downlink.phase,
+                downlink.round_number,
+                client,
+                downlink.frames,
+                head_frame if first_turn else None,
+                memory,
+                missed,
+                snapshot,
+                purpose,
+            )
+        )
+    return orders
 
 
 def choose_participants(candidates: list[int], asked: int, seed: int, phase: str, number: int) -> tuple[int, ...]:
@@ -134,34 +159,25 @@ def in_order(replies: Iterable[Reply], participants: tuple[int, ...]) -> Iterato
 
 def _enter_downlink(ledger: Ledger, method: Method[Any], orders: list[Order]) -> None:
     for order in orders:
-        one_off = order.phase == "head"
-        for part, frame in zip(method.down_parts(), order.frames, strict=True):
-            ledger.add(
-                Entry(
-                    order.phase,
-                    order.round_number,
-                    order.client,
-                    "down",
-                    part.name,
-                    part.codec.name,
-                    len(frame),
-                    one_off,
-                )
-            )
+        where = (order.phase, order.round_number, order.client)
+        for frames in (order.frames, *order.missed):
+            _enter(ledger, where, "down", method.down_parts(), frames)
+        if order.snapshot:
+            _enter(ledger, where, "down", parts_of(method, "snapshot", Direction.DOWN), order.snapshot)
         if order.head_frame is not None:
-            ledger.add(
-                Entry(
-                    order.phase, order.round_number, order.client, "down", "head", "dense", len(order.head_frame), True
-                )
-            )
+            ledger.add(Entry(*where, "down", "head", "dense", len(order.head_frame), True))
 
 
-def _enter_uplink(ledger: Ledger, method: Method[Any], phase: Phase, number: int, reply: Reply) -> None:
-    """Whatever arrived has crossed the wire, good or bad."""
-    for index, frame in enumerate(reply.frames):
-        parts = method.up_parts()
-        name, codec = (parts[index].name, parts[index].codec.name) if index < len(parts) else ("unexpected", "unknown")
-        ledger.add(Entry(phase, number, reply.client, "up", name, codec, len(frame), phase == "head"))
+def _enter(
+    ledger: Ledger, where: tuple[Phase, int, int], way: Literal["up", "down"], parts: tuple[Part, ...], frames: Frames
+) -> None:
+    """Whatever was sent has crossed the wire, good or bad."""
+    for index, frame in enumerate(frames):
+        part = parts[index] if index < len(parts) else None
+        name, codec = (part.name, part.codec.name) if part is not None else ("unexpected", "unknown")
+        one_off = where[0] == "head" or (part is not None and part.one_off)
+        if frame or part is None or not part.optional:
+            ledger.add(Entry(*where, way, name, codec, len(frame), one_off))
 
 
 def _means(observations: list[dict[str, float]]) -> dict[str, float]:

@@ -11,17 +11,14 @@ from torch import nn
 
 from subbit.config.load import Settings
 from subbit.errors import ConfigError, RunFolderError
-from subbit.randomness import derive_key
 from subbit.report.folder import RunFolder
-from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.engines import Engine, InProcess, Workers
+from subbit.runtime.evaluation import evaluate, is_personal
 from subbit.runtime.problem import Problem
 from subbit.runtime.round import RoundReport, ServerState, run_round
 from subbit.runtime.summary import summarise
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
-
-EVALUATION_SLICE = 512  # Fixed, so that the slices do not depend on the number of workers.
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,9 @@ def run_job(
             _fit_head(workplace, state, engine, ledger, events)
             _save(folder, state, ledger, events)
         _main_phase(workplace, state, engine, ledger, events, folder, report)
-        accuracies = _final_accuracies(workplace, state, engine)
+        method = workplace.method("main")
+        networks = (method.primary_network,) if is_personal(workplace) else method.networks
+        accuracies = {network: evaluate(workplace, engine, state, network) for network in networks}
     finally:
         engine.close()
     summary = summarise(workplace, state, ledger, events, accuracies, time.monotonic() - started)
@@ -129,8 +128,8 @@ def _main_phase(
     run, method = workplace.settings.run, workplace.method("main")
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
     if not any(event["event"] == "before" for event in events):
-        before = _accuracy(workplace, engine, None, method.primary_network, state)
-        events.append({"event": "before", "accuracy": before})
+        before = evaluate(workplace, engine, state, method.primary_network, before=True)
+        events.append({"event": "before", "accuracy": before.mean})
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
         outcome = run_round(
@@ -138,37 +137,13 @@ def _main_phase(
         )
         accuracy = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
-            accuracy = _accuracy(workplace, engine, state, method.primary_network, state)
+            accuracy = evaluate(workplace, engine, state, method.primary_network).mean
         events.append(_event("main", number, outcome, accuracy, time.monotonic() - started))
         events[-1]["uplink_bpp"] = ledger.uplink_bpp(method.size)
         events[-1]["total_bytes"] = ledger.totals.total_bytes
         _save(folder, state, ledger, events)
         if report is not None:
             report(Progress("main", number, run.rounds, accuracy, events[-1]["uplink_bpp"], events[-1]["total_bytes"]))
-
-
-def _accuracy(workplace: Workplace, engine: Engine, of: ServerState | None, network: str, state: ServerState) -> float:
-    """Share of the test examples that the network gets right; the sampled one is averaged over several masks."""
-    run, examples = workplace.settings.run, len(workplace.problem.test)
-    draws = run.evaluation_samples if network == "sampled" and of is not None else 1
-    orders = [
-        EvaluationOrder(
-            None if of is None else of.method,
-            network,
-            derive_key(run.seed, "evaluation", state.next_round, draw),
-            state.head,
-            start,
-            min(examples, start + EVALUATION_SLICE),
-        )
-        for draw in range(draws)
-        for start in range(0, examples, EVALUATION_SLICE)
-    ]
-    return sum(engine.evaluate(orders)) / (draws * examples)
-
-
-def _final_accuracies(workplace: Workplace, state: ServerState, engine: Engine) -> dict[str, float]:
-    method = workplace.method("main")
-    return {network: _accuracy(workplace, engine, state, network, state) for network in method.networks}
 
 
 def _event(phase: str, number: int, report: RoundReport, accuracy: float | None, seconds: float) -> dict[str, Any]:

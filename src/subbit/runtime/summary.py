@@ -10,6 +10,7 @@ from typing import Any
 from subbit.models import model_sha256
 from subbit.randomness import derive_key
 from subbit.report.link import link_hours
+from subbit.runtime.evaluation import Accuracy
 from subbit.runtime.round import ServerState
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
@@ -20,7 +21,7 @@ def summarise(
     state: ServerState,
     ledger: Ledger,
     events: list[dict[str, Any]],
-    accuracies: dict[str, float],
+    accuracies: dict[str, Accuracy],
     seconds: float,
 ) -> dict[str, Any]:
     run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
@@ -45,7 +46,7 @@ def summarise(
         "rounds": run.rounds,
         "seed": run.seed,
         "parameters": method.size,
-        "accuracy": accuracies[method.primary_network],
+        "accuracy": accuracies[method.primary_network].mean,
         "accuracy_before": next(event["accuracy"] for event in events if event["event"] == "before"),
         "network": method.primary_network,
         "uplink_bpp": ledger.uplink_bpp(method.size),
@@ -67,8 +68,11 @@ def summarise(
         "model_sha256": model_sha256(workplace.module),
         "versions": versions(),
     }
-    if len(method.networks) > 1:
-        summary |= {f"accuracy_{network}": accuracy for network, accuracy in accuracies.items()}
+    if len(accuracies) > 1:
+        summary |= {f"accuracy_{network}": accuracy.mean for network, accuracy in accuracies.items()}
+    by_client = accuracies[method.primary_network].by_client
+    if by_client is not None:
+        summary["accuracy_by_client"] = {str(client): accuracy for client, accuracy in by_client.items()}
     if run.link_mbit is not None:
         summary["link_mbit"] = run.link_mbit
         summary["link_hours"] = link_hours(ledger, run.link_mbit, run.link_latency_ms)

@@ -69,9 +69,9 @@ class Workplace:
         flat = FlatModel(self.module, selection, run.batchnorm)
         if run.batchnorm == "average" and flat.statistics is not None and not method_class.trains_added_values:
             raise ConfigError("batchnorm=average: masks do not send statistics; use batchnorm=frozen or batch")
-        self._methods["main"] = method_class(settings.parameters, self._task(flat))
-        self.sends_head = self.fits_head and not overlaps
-        """A head that is trained further travels with the weights and need not be sent by itself."""
+        main = self._methods["main"] = method_class(settings.parameters, self._task(flat))
+        self.sends_head = self.fits_head and not (overlaps and main.down_parts())
+        """A head that is trained further travels with the weights, where they travel, and not by itself."""
 
     def _prepare(self, method_class: type[Method[Any]]) -> str:
         """Let the method add its modules; the selection of what is trained."""
@@ -112,14 +112,18 @@ class Workplace:
     # The fitted head.
 
     def write_head(self, head: NDArray[np.float32] | None) -> None:
-        """Put a fitted head into the module, whichever buffer its parameters live in."""
+        """Put a fitted head into the module, whichever buffer its parameters live in, and into the common start."""
         if head is None or self.head_template is None:
             return
+        flat = self._methods["main"].task.flat
+        start = dict(zip(flat.template.names, flat.template.views(flat.initial), strict=True))
         with torch.no_grad():
             for name, values in zip(
                 self.head_template.names, self.head_template.views(torch.from_numpy(head)), strict=True
             ):
                 self.module.get_parameter(name).copy_(values)
+                if name in start:
+                    start[name].copy_(values)
 
     def pack_head(self, head: NDArray[np.float32]) -> bytes:
         payload = make_codec("dense").encode(head, Shared(head.size))
@@ -152,13 +156,13 @@ class Workplace:
             method.task.flat.weights.copy_(method.task.flat.initial)
         self.write_head(head)
 
-    def count_correct(self, start: int, stop: int) -> int:
-        """How many of the test examples start..stop-1 the network as written gets right."""
+    def correct(self, examples: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these test examples the network as written gets right."""
         self.method("main").task.flat.evaluation_mode()
-        test, right = self.problem.test, 0
+        right = np.zeros(len(examples), dtype=bool)
         with torch.no_grad():
-            for first in range(start, stop, EVALUATION_BATCH):
-                last = min(stop, first + EVALUATION_BATCH)
-                predicted = self.module(test.inputs[first:last]).argmax(dim=1)
-                right += int((predicted == test.labels[first:last]).sum())
+            for start in range(0, len(examples), EVALUATION_BATCH):
+                part = slice(start, start + EVALUATION_BATCH)
+                batch = self.problem.test.select(examples[part])
+                right[part] = (self.module(batch.inputs).argmax(dim=1) == batch.labels).numpy()
         return right

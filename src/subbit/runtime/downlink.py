@@ -1,0 +1,141 @@
+"""What goes down in a round, and how a client makes sense of it: the server's and the client's half side by side.
+
+An ordinary broadcast says everything. That of an incremental method says what changed since the last one, so a client
+that was not there is also sent what it missed: the frames of those rounds as they were, or a snapshot of what the
+others hold, whichever is shorter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from subbit.errors import FrameError
+from subbit.methods.base import Held, Method, State
+from subbit.methods.incremental import IncrementalMethod
+from subbit.runtime.messages import Frames, Order, Phase, decode_parts, encode_parts
+from subbit.wire.frame import EVERYONE, Direction
+
+MOST_MISSED = 64
+"""Rounds whose broadcasts are kept for those who were not there. Older ones cost more than a snapshot anyway."""
+HELD = "held-"
+HELD_ROUND = "held-round"
+
+
+@dataclass
+class Broadcasts:
+    """What the receivers of an incremental method hold, and how those who missed rounds come to hold it."""
+
+    held: Held | None = None
+    recent: dict[int, Frames] = field(default_factory=dict)
+    """Frames of the last rounds, by round."""
+    seen: dict[int, int] = field(default_factory=dict)
+    """The last round whose broadcast each client still has."""
+
+
+@dataclass(frozen=True)
+class Downlink:
+    """One round's broadcast: the frames, what they mean, and what their receivers hold afterwards."""
+
+    method: Method[Any]
+    phase: Phase
+    round_number: int
+    frames: Frames
+    view: Any
+    before: Held | None
+    held: Held | None
+
+    def missing(self, broadcasts: Broadcasts, client: int) -> tuple[tuple[Frames, ...], Frames]:
+        """The missed broadcasts that this client needs, or a snapshot instead."""
+        if not isinstance(self.method, IncrementalMethod) or self.before is None:
+            return (), ()
+        rounds = range(broadcasts.seen.get(client, -1) + 1, self.round_number)
+        if not rounds:
+            return (), ()
+        last = self.round_number - 1
+        snapshot = encode_parts(
+            self.method,
+            "snapshot",
+            Direction.DOWN,
+            self.method.snapshot(self.before),
+            None,
+            last,
+            0,
+            receiver=EVERYONE,
+        )
+        if all(number in broadcasts.recent for number in rounds):
+            missed = tuple(broadcasts.recent[number] for number in rounds)
+            if sum(map(count_bytes, missed)) <= count_bytes(snapshot):
+                return missed, ()
+        return (), snapshot
+
+    def remember(self, broadcasts: Broadcasts, answered: tuple[int, ...]) -> None:
+        """The round counts: who answered holds what was sent."""
+        if self.held is None:
+            return
+        broadcasts.held = self.held
+        broadcasts.recent[self.round_number] = self.frames
+        broadcasts.recent.pop(self.round_number - MOST_MISSED, None)
+        broadcasts.seen.update(dict.fromkeys(answered, self.round_number))
+
+
+def make_downlink(method: Method[Any], phase: Phase, state: State, broadcasts: Broadcasts, number: int) -> Downlink:
+    """Encoded once, the same bytes for everybody. The server, too, works with what these bytes say."""
+    before = None
+    if isinstance(method, IncrementalMethod):
+        before = method.first() if broadcasts.held is None else broadcasts.held
+        payloads = method.change(state, before, number)
+    else:
+        payloads = method.broadcast(state, number)
+    frames = encode_parts(method, phase, Direction.DOWN, payloads, before, number, 0, receiver=EVERYONE)
+    held, view = _understand(method, phase, frames, before, number)
+    return Downlink(method, phase, number, frames, view, before, held)
+
+
+def receive(method: Method[Any], order: Order, memory: dict[str, np.ndarray[Any, Any]]) -> Any:
+    """The client's half: the view; `memory` then has what the client holds."""
+    if not isinstance(method, IncrementalMethod):
+        return _understand(method, order.phase, order.frames, None, order.round_number)[1]
+    round_held = int(memory[HELD_ROUND][0]) if HELD_ROUND in memory else -1
+    held = {name.removeprefix(HELD): value for name, value in memory.items() if name.startswith(HELD)}
+    held.pop("round", None)
+    first_missed = order.round_number - len(order.missed)
+    if order.snapshot:
+        payloads, _ = decode_parts(
+            method,
+            "snapshot",
+            Direction.DOWN,
+            order.snapshot,
+            None,
+            order.round_number - 1,
+            0,
+            receiver=EVERYONE,
+        )
+        held = method.restore(payloads)
+    elif round_held != first_missed - 1:
+        raise FrameError("memory", f"this client holds round {round_held}, the order builds on {first_missed - 1}")
+    elif round_held == -1:
+        held = method.first()
+    for number, frames in enumerate(order.missed, start=first_missed):
+        payloads, _ = decode_parts(method, order.phase, Direction.DOWN, frames, held, number, 0, receiver=EVERYONE)
+        held = method.follow(held, payloads, number)
+    after, view = _understand(method, order.phase, order.frames, held, order.round_number)
+    memory.update({HELD + name: value for name, value in (after or {}).items()})
+    memory[HELD_ROUND] = np.array([order.round_number])
+    return view
+
+
+def _understand(
+    method: Method[Any], phase: Phase, frames: Frames, before: Held | None, number: int
+) -> tuple[Held | None, Any]:
+    payloads, _ = decode_parts(method, phase, Direction.DOWN, frames, before, number, 0, receiver=EVERYONE)
+    if isinstance(method, IncrementalMethod) and before is not None:
+        held = method.follow(before, payloads, number)
+        return held, method.open(held, number)
+    return None, method.open(payloads, number)
+
+
+def count_bytes(frames: Frames) -> int:
+    return sum(map(len, frames))

@@ -1,0 +1,90 @@
+"""How good a network is: on the whole test set, or as the mean over the clients, each on its own test set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.errors import ConfigError, QuorumError
+from subbit.randomness import derive_key
+from subbit.runtime.client import EvaluationOrder
+from subbit.runtime.downlink import make_downlink
+from subbit.runtime.engines import Engine
+from subbit.runtime.round import ServerState, make_orders
+from subbit.runtime.workplace import Workplace
+
+EVALUATION_SLICE = 512  # Fixed, so that the slices do not depend on the number of workers.
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    mean: float
+    by_client: dict[int, float] | None = None
+    """Of each client on its own test set, where that is what was asked for."""
+
+
+def is_personal(workplace: Workplace) -> bool:
+    wanted, personal = workplace.settings.run.evaluate, workplace.method("main").personal
+    if wanted == "global" and personal:
+        raise ConfigError(f"evaluate=global: {workplace.settings.run.method} has no network for all; use personal")
+    return personal if wanted == "auto" else wanted == "personal"
+
+
+def evaluate(
+    workplace: Workplace, engine: Engine, state: ServerState, network: str, *, before: bool = False
+) -> Accuracy:
+    """The network of that name, or, `before` the main phase, the module with its head as it is then."""
+    method = workplace.method("main")
+    if not is_personal(workplace):
+        return Accuracy(float(_correct(workplace, engine, state, network, before).mean()))
+    if method.personal and not before:
+        return _mean(_own_networks(workplace, engine, state))
+    # One network for all, judged where the clients are.
+    correct, problem = _correct(workplace, engine, state, network, before), workplace.problem
+    own = {client: correct[problem.own_test(client)] for client in problem.clients_with_data()}
+    return _mean({client: float(right.mean()) for client, right in own.items() if right.size})
+
+
+def _mean(by_client: dict[int, float]) -> Accuracy:
+    """Every client counts the same, however much data it has."""
+    if not by_client:
+        raise QuorumError("no client has a test set of its own that could be evaluated")
+    return Accuracy(float(np.mean(list(by_client.values()))), by_client)
+
+
+def _correct(
+    workplace: Workplace, engine: Engine, state: ServerState, network: str, before: bool
+) -> NDArray[np.float64]:
+    """For each test example whether it is right; for the sampled network the share of draws in which it is."""
+    run, examples = workplace.settings.run, len(workplace.problem.test)
+    draws = run.evaluation_samples if network == "sampled" and not before else 1
+    starts = range(0, examples, EVALUATION_SLICE)
+    orders = [
+        EvaluationOrder(
+            None if before else state.method,
+            network,
+            derive_key(run.seed, "evaluation", state.next_round, draw),
+            state.head,
+            start,
+            min(examples, start + EVALUATION_SLICE),
+        )
+        for draw in range(draws)
+        for start in starts
+    ]
+    answers = np.concatenate(engine.evaluate(orders))
+    correct: NDArray[np.float64] = answers.reshape(draws, examples).mean(axis=0)
+    return correct
+
+
+def _own_networks(workplace: Workplace, engine: Engine, state: ServerState) -> dict[int, float]:
+    """Clients are asked as in a round, and answer with two numbers. Not counted as traffic: no training needs it."""
+    method, clients = workplace.method("main"), workplace.problem.clients_with_data()
+    downlink = make_downlink(method, "main", state.method, state.broadcasts, state.next_round)
+    head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
+    found = {}
+    for reply in engine.train(make_orders(downlink, state, clients, head_frame, "evaluate")):
+        if reply.failure is None and reply.observations["examples"] > 0:
+            found[reply.client] = reply.observations["correct"] / reply.observations["examples"]
+    return dict(sorted(found.items()))
