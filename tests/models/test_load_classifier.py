@@ -183,12 +183,66 @@ def test_damaged_checkpoints(tmp_path):
     assert "unheard-of" in message()
 
 
-def test_models_of_text_are_refused(tmp_path):
-    from transformers import BertConfig
+def test_models_that_continue_a_text_are_refused(tmp_path):
+    from transformers import BertConfig, GPT2Config
 
-    BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="'bert' model: needs one that takes images"):
+    GPT2Config(n_embd=16, n_layer=1, n_head=2).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="'gpt2' model: needs one that takes images alone"):
         load_classifier(str(tmp_path), CLASSES, key=0)
+    BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, is_decoder=True).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="'bert' model: needs one that takes images alone"):
+        load_classifier(str(tmp_path), CLASSES, key=0)
+
+
+def bert(folder, **options):
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    with torch_randomness(5):
+        model = BertModel(BertConfig(**sizes, vocab_size=40, max_position_embeddings=12, **options))
+    model.save_pretrained(folder)
+    return model.eval()
+
+
+def test_encoder_of_texts(tmp_path):
+    written = bert(tmp_path)
+    tokens = torch.tensor([[2, 7, 9, 3, 0, 0], [2, 11, 3, 0, 0, 0]])
+    for pooling in ("auto", "cls", "mean"):
+        classifier = load_classifier(str(tmp_path), CLASSES, key=0, pooling=pooling, input_shape=(6,)).eval()
+        expected = {
+            "auto": lambda output: output.pooler_output,
+            "cls": lambda output: output.last_hidden_state[:, 0],
+            "mean": lambda output: output.last_hidden_state.mean(1),
+        }[pooling]
+        # What padding is appended to must not know of it.
+        alone = torch.cat([expected(written(tokens[:1, :4])), expected(written(tokens[1:, :3]))])
+        torch.testing.assert_close(classifier.features(tokens), alone)
+    assert classifier(torch.zeros(1, 6, dtype=torch.int64)).isfinite().all()  # A text of padding alone.
+    with pytest.raises(ModelError, match="token numbers"):
+        classifier(torch.zeros(1, 3, 16, 16))
+    with pytest.raises(ModelError, match="at most 12 tokens"):
+        load_classifier(str(tmp_path), CLASSES, key=0, input_shape=(13,))
+
+
+def test_video_model(tmp_path):
+    from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+
+    config = VideoMAEConfig(**TINY, intermediate_size=32, num_frames=4, num_labels=7)
+    with torch_randomness(5):
+        written = VideoMAEForVideoClassification(config)
+        nn.init.normal_(written.fc_norm.weight)
+    written.save_pretrained(tmp_path)
+    size = config.image_size
+    video = torch.randint(0, 256, (2, 4, 3, size, size), dtype=torch.uint8, generator=torch_generator(0))
+    classifier = load_classifier(str(tmp_path), CLASSES, key=0, input_shape=tuple(video.shape[1:])).eval()
+    pixels = torch.stack([classifier.preprocess(frames) for frames in video])
+    expected = written.eval().fc_norm(written.videomae(pixels).last_hidden_state.mean(1))
+    torch.testing.assert_close(classifier.features(video), expected)
+    assert classifier(video).shape == (2, CLASSES)
+    with pytest.raises(ModelError, match="needs videos of 4 frames"):
+        load_classifier(str(tmp_path), CLASSES, key=0, input_shape=(5, 3, size, size))
+    with pytest.raises(ModelError, match="no class token"):
+        load_classifier(str(tmp_path), CLASSES, key=0, pooling="cls")
 
 
 def test_convolutional_backbone_of_transformers(tmp_path):

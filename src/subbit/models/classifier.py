@@ -2,47 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from subbit.errors import ModelError
 
 POOLINGS = ("cls", "mean", "pooled")
+Kind = Literal["image", "video", "text"]
 
 
 class Classifier(nn.Module):
-    """`head(pooling(backbone(preprocess(inputs))))`.
+    """`head(norm(pooling(backbone(preprocess(inputs)))))`, most often without a norm.
 
-    The backbone is a vision model of transformers, or any module that returns features [n, width] as a tensor (and then
-    `pooling` has no meaning). What becomes the feature vector of an image:
+    The backbone is a model of transformers for one kind of input, or any module that returns features [n, width] as a
+    tensor (and then `pooling` has no meaning). What becomes the feature vector of an input:
 
         cls      the first token of the last layer
-        mean     the mean of all tokens but the first; of all places where the backbone is a convolutional network
+        mean     of images the mean of all tokens but the first, or of all places where the backbone is a convolutional
+                 network; of videos the mean of all tokens; of texts the mean of all tokens that are not padding
         pooled   the backbone's own pooled output (CLIP: the class token after a last norm)
+
+    Where `padding` is given, the backbone of a text pays no attention to tokens of that number.
     """
 
     def __init__(
-        self, backbone: nn.Module, head: nn.Linear, pooling: str = "cls", preprocess: nn.Module | None = None
+        self,
+        backbone: nn.Module,
+        head: nn.Linear,
+        pooling: str = "cls",
+        preprocess: nn.Module | None = None,
+        *,
+        kind: Kind = "image",
+        norm: nn.Module | None = None,
+        padding: int | None = None,
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
             raise ModelError(f"pooling={pooling!r}: there are {', '.join(POOLINGS)}")
+        if kind == "video" and pooling != "mean":
+            raise ModelError(f"pooling={pooling!r}: {type(backbone).__name__} has no class token: use pooling='mean'")
         self.preprocess = preprocess
         self.backbone = backbone
+        self.norm = norm
         self.head = head
         self.pooling = pooling
+        self.kind = kind
+        self.padding = padding
 
     def features(self, inputs: Tensor) -> Tensor:
-        images = inputs if self.preprocess is None else self.preprocess(inputs)
-        output = self.backbone(images)
-        return output if isinstance(output, Tensor) else self._pool(output)
+        attended = self._attended(inputs) if self.kind == "text" else None
+        if attended is not None:
+            output = self.backbone(input_ids=inputs.long(), attention_mask=attended.long())
+        else:
+            output = self.backbone(self._prepared(inputs))
+        features = output if isinstance(output, Tensor) else self._pool(output, attended)
+        return features if self.norm is None else self.norm(features)
 
     def forward(self, inputs: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(inputs))
         return logits
 
-    def _pool(self, output: Any) -> Tensor:
+    def _prepared(self, inputs: Tensor) -> Tensor:
+        if self.preprocess is None:
+            return inputs
+        if self.kind == "video":  # Each frame is an image.
+            frames: Tensor = self.preprocess(inputs.flatten(0, 1))
+            return frames.view(*inputs.shape[:2], *frames.shape[1:])
+        images: Tensor = self.preprocess(inputs)
+        return images
+
+    def _attended(self, inputs: Tensor) -> Tensor:
+        if inputs.is_floating_point() or inputs.dim() != 2:
+            raise ModelError(f"found {inputs.dtype} {list(inputs.shape)}; need texts as token numbers [n, length]")
+        attended = inputs == inputs if self.padding is None else inputs != self.padding
+        attended[:, 0] = True  # An empty text: attention over no token at all would not be a number.
+        return attended
+
+    def _pool(self, output: Any, attended: Tensor | None) -> Tensor:
         if self.pooling == "pooled":
             pooled: Tensor | None = getattr(output, "pooler_output", None)
             if pooled is None:
@@ -53,4 +90,9 @@ class Classifier(nn.Module):
             if self.pooling == "cls":
                 raise ModelError(f"{type(self.backbone).__name__} has no class token: use pooling='mean' or 'pooled'")
             return hidden.mean((2, 3))
-        return hidden[:, 0] if self.pooling == "cls" else hidden[:, 1:].mean(1)
+        if self.pooling == "cls":
+            return hidden[:, 0]
+        if attended is not None:
+            weights = attended[:, :, None].to(hidden.dtype)
+            return (hidden * weights).sum(1) / weights.sum(1)
+        return hidden.mean(1) if self.kind == "video" else hidden[:, 1:].mean(1)

@@ -1,4 +1,5 @@
-"""Networks by name: the bundled transformer, any vision model of transformers (hub name or folder), our small ones.
+"""Networks by name: the bundled transformer, our small ones, and any model of transformers (hub name or folder) that
+classifies images, videos or texts.
 
 Only safetensors are read, and no code of a checkpoint is run. A checkpoint that lacks weights of its backbone is
 refused, where transformers would go on with random ones.
@@ -6,7 +7,6 @@ refused, where transformers would go on with random ones.
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +16,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from torch import float32, nn
+from torch import nn
 
 from subbit.errors import ModelError
+from subbit.models.backbones import read_architecture
 from subbit.models.classifier import Classifier
 from subbit.models.convmixer import ConvMixer, is_convmixer, load_convmixer
 from subbit.models.heads import kaiming_
@@ -43,6 +44,7 @@ SMALL_MODELS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
 }
 INPUTS: dict[str, tuple[tuple[int, ...], str]] = {
     "mlp": ((1, 2, 3), "any shape"),
+    "mlp-small": ((1, 2, 3), "any shape"),
     "har-mlp": ((1, 2, 3), "any shape"),
     "char-lstm": ((1,), "texts (length,)"),
     "next-char": ((1,), "texts (length,)"),
@@ -75,11 +77,15 @@ def model_names() -> list[ModelInfo]:
         ModelInfo(
             "vgg16", "VGG16 with dense layers of 4096, for images (here 3x32x32): what FedMask trains", 134301514
         ),
-        ModelInfo("vgg-small", "VGG16 with a quarter of its widths, for images (here 3x32x32)", 954650),
-        ModelInfo("convmixer", "eight blocks of 64 channels, patches of 2x2, for images (here 3x32x32)", 0),
-        ModelInfo("har-mlp", "561-1024-512-6 with ReLU, for inputs of any shape (here 561)", 0),
+        ModelInfo("vgg-small", "VGG16 with a quarter of its widths, for images (here 3x32x32)", 955098),
+        ModelInfo("convmixer", "eight blocks of 64 channels, patches of 2x2, for images (here 3x32x32)", 50250),
+        ModelInfo(
+            "har-mlp", "561-1024-512-6 with ReLU, of FedMask's size, for inputs of any shape (here 561)", 1105418
+        ),
         ModelInfo("char-lstm", "two LSTM layers over characters, for texts of bytes", 803338),
-        ModelInfo("next-char", "two LSTM and three dense layers, for texts of the 80 characters of shakespeare", 0),
+        ModelInfo(
+            "next-char", "two LSTM and three dense layers, for texts of the 80 characters of shakespeare", 369866
+        ),
         ModelInfo("openai/clip-vit-base-patch32", "CLIP ViT-B/32, what DeltaMask fine-tunes (downloaded)", 87456000),
         ModelInfo("facebook/dinov2-base", "DINOv2 ViT-B/14 (downloaded)", 86580480),
         ModelInfo("timm/convmixer_768_32.in1k", "ConvMixer-768/32 on ImageNet (downloaded)", 20341248),
@@ -114,7 +120,7 @@ def load_classifier(
     with _quiet(), torch_randomness(derive_key(key, "backbone")), _explained(name):
         if is_convmixer(source):
             return load_convmixer(source, classes, key, pretrained)
-        return _transformers_model(source, classes, key, pretrained, pooling)
+        return _transformers_model(source, classes, key, pretrained, pooling, input_shape)
 
 
 def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | None) -> SmallNetwork:
@@ -131,56 +137,25 @@ def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | Non
     return network
 
 
-def _transformers_model(source: str, classes: int, key: int, pretrained: bool, pooling: str) -> Classifier:
-    from transformers import MODEL_MAPPING, AutoConfig
+def _transformers_model(
+    source: str, classes: int, key: int, pretrained: bool, pooling: str, input_shape: tuple[int, ...] | None
+) -> Classifier:
+    from transformers import AutoConfig
 
     from subbit.data.batches import Preprocess
 
     config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    clip = config.model_type in ("clip", "clip_vision_model")
-    if clip:
-        from transformers import CLIPVisionModel
-
-        config, model_class = getattr(config, "vision_config", config), CLIPVisionModel
-    else:
-        model_class = MODEL_MAPPING[type(config)]
-    if getattr(model_class, "main_input_name", None) != "pixel_values" or hasattr(config, "text_config"):
-        raise ModelError(f"{source} is a {config.model_type!r} model: needs one that takes images alone")
-    if pooling == "auto":
-        pooling = getattr(config, "pooling", "pooled" if clip else "cls")
-    options = {}
-    if pooling != "pooled" and "add_pooling_layer" in inspect.signature(model_class.__init__).parameters:
-        options["add_pooling_layer"] = False  # Weights that nothing reads should not be trained and sent.
-    if pretrained:
-        backbone, report = model_class.from_pretrained(
-            source, config=config, use_safetensors=True, dtype=float32, output_loading_info=True, **options
-        )
-        lacking = sorted({*report["missing_keys"], *(str(entry) for entry in report["mismatched_keys"])})
-        if lacking:
-            raise ModelError(f"{source} lacks {len(lacking)} weights of its backbone, e.g. {lacking[0]}")
-    else:
-        backbone = model_class(config, **options).float()
-    mean, std = _normalisation(source, clip)
-    preprocess = Preprocess(_image_size(source, config), getattr(config, "num_channels", 3), mean, std)
-    head = kaiming_(nn.Linear(_width(source, config), classes), key)
-    return Classifier(backbone, head, pooling, preprocess)
-
-
-def _image_size(source: str, config: Any) -> int:
-    size = getattr(config, "image_size", 224)
-    if isinstance(size, list | tuple) and len(set(size)) == 1:
-        size = size[0]
-    if not isinstance(size, int):
-        raise ModelError(f"{source} takes images of {size}: needs square ones")
-    return size
-
-
-def _width(source: str, config: Any) -> int:
-    """Of the features: convolutional networks of transformers list the widths of their stages instead."""
-    width = getattr(config, "hidden_size", None) or (getattr(config, "hidden_sizes", None) or [None])[-1]
-    if not isinstance(width, int):
-        raise ModelError(f"{source}: its configuration has no hidden_size")
-    return width
+    architecture = read_architecture(source, config, pooling)
+    if input_shape is not None:
+        architecture.check_inputs(input_shape)
+    model = architecture.load() if pretrained else architecture.random()
+    preprocess = None
+    if architecture.kind != "text":
+        mean, std = _normalisation(source, clip=config.model_type in ("clip", "clip_vision_model"))
+        channels = getattr(architecture.config, "num_channels", 3)
+        preprocess = Preprocess(architecture.image_size, channels, mean, std)
+    head = kaiming_(nn.Linear(architecture.width, classes), key)
+    return architecture.classifier(model, head, preprocess)
 
 
 def _normalisation(source: str, clip: bool) -> tuple[list[float], list[float]]:
@@ -228,7 +203,7 @@ def _explained(name: str) -> Iterator[None]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise ModelError(
             f"cannot load model {name!r}: {reason}. Needed: a hub name and a network (or an earlier download, and "
-            "HF_HUB_OFFLINE=1 to look no further), or a folder with config.json and model.safetensors of a vision model"
+            "HF_HUB_OFFLINE=1 to look no further), or a folder with config.json and model.safetensors"
         ) from error
 
 
