@@ -26,6 +26,8 @@ class SmallNetwork(nn.Module):
     """Features of an input, and a linear head on them. `preprocess`, where given, turns images of bytes into floats."""
 
     head: nn.Linear
+    image_size: int | None = None
+    """Side to which images are resized before the network sees them; None: they come as they are."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,18 +130,36 @@ class SmallConvNet(SmallNetwork):
 
 
 class CharLstm(SmallNetwork):
-    """Classifies (or continues) a text of character numbers [n, length] from the last state of an LSTM."""
+    """Classifies (or continues) a text of character numbers [n, length] from the last state of an LSTM.
 
-    def __init__(self, characters: int, classes: int, embedding: int = 8, hidden: int = 256, layers: int = 2) -> None:
+    `dense` are layers with ReLU between the LSTM and the head.
+    """
+
+    def __init__(
+        self,
+        characters: int,
+        classes: int,
+        embedding: int = 8,
+        hidden: int = 256,
+        layers: int = 2,
+        dense: Sequence[int] = (),
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(characters, embedding)
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
-        self.head = nn.Linear(hidden, classes)
+        sizes = [hidden, *dense]
+        self.dense = nn.ModuleList(nn.Linear(before, after) for before, after in zip(sizes, dense, strict=False))
+        self.head = nn.Linear(sizes[-1], classes)
 
     def hidden(self, inputs: Tensor) -> Tensor:
+        characters = self.embedding.num_embeddings
+        if inputs.dtype != torch.int64 or (inputs.numel() and not 0 <= int(inputs.min()) <= inputs.max() < characters):
+            raise ModelError(f"inputs of {inputs.dtype}: needs int64 numbers of characters from 0 to {characters - 1}")
         states, _ = self.lstm(self.embedding(inputs))
-        last: Tensor = states[:, -1]
-        return last
+        hidden: Tensor = states[:, -1]
+        for layer in self.dense:
+            hidden = functional.relu(layer(hidden))
+        return hidden
 
 
 @torch.no_grad()
