@@ -1,0 +1,128 @@
+"""A network without the parts that a mask has emptied: smaller, dense, with the same outputs.
+
+Along every link (`subbit.export.links`) between a layer and the one that reads it:
+
+    a unit that is not read      all weights that read it are zero       it goes
+    a unit that is constant      its own weights are all zero            it goes, and what the reader makes of its
+                                                                         constant is added to the reader's bias
+
+A convolution with padding sees a constant map surrounded by zeros, which no bias is equal to. There all constant units
+become one: a unit of value c with weights W_1 c_1 / c + W_2 c_2 / c + ... does what all of them did. What goes may
+leave others unread or constant, so this is repeated until nothing changes. At last, a linear layer that reads only some
+of the values before it, where these cannot go themselves (pixels), is given just those.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from subbit.export.layers import Layer, add_to_bias_, select_columns, take_features_, take_inputs_, take_outputs_
+from subbit.export.links import Link, Structure, find_links
+
+LEAST_UNREAD = 0.125
+"""Share of inputs that a layer must leave unread before picking the others pays."""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    module: nn.Module
+    widths: dict[str, tuple[int, int]]
+    """Layer: outputs before and after, where they changed."""
+    inputs: dict[str, tuple[int, int]]
+    """Layer: inputs before and after, where it now picks them."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Layers with empty outputs that stay, and why."""
+
+
+def shrink(module: nn.Module, example: Tensor) -> Shrunk:
+    """A smaller copy of a module in evaluation mode; `example` is a batch of two inputs or more."""
+    return shrink_traced(module, find_links(module, example))
+
+
+@torch.no_grad()
+def shrink_traced(module: nn.Module, structure: Structure) -> Shrunk:
+    small = copy.deepcopy(module)
+    small.zero_grad(set_to_none=True)
+    before = {name: len(layer.weight) for name, layer in _layers(small).items()}
+    changed = True
+    while changed:
+        changed = any(_shrink_link(small, link) for link in structure.links)
+    read = {link.consumer for link in structure.links}
+    inputs = _pick_inputs(small, read)
+    after = {name: len(layer.weight) for name, layer in _layers(small).items()}
+    widths = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+    left = {}
+    for name, reason in structure.ends.items():
+        empty = int((_flat_weight(_layers(small)[name]) == 0).all(1).sum())
+        if empty and reason != "its output is the network's":
+            left[name] = f"{empty} empty outputs stay: {reason}"
+    return Shrunk(small, widths, inputs, left)
+
+
+def _shrink_link(module: nn.Module, link: Link) -> bool:
+    producer, consumer = _layer(module, link.producer), _layer(module, link.consumer)
+    units = len(producer.weight)
+    # [outputs of the consumer, units, what it has for each]
+    reading = consumer.weight.detach().reshape(len(consumer.weight), units, -1).double()
+    unread = (reading == 0).all(0).all(1)
+    constant = (_flat_weight(producer) == 0).all(1)
+    goes = unread | constant
+    if units == 1 or not goes.any():
+        return False
+    biases = torch.zeros(units) if producer.bias is None else producer.bias.detach()
+    values = link.constants(module, biases).double()
+    told = constant & ~unread & (values != 0)
+    if link.padded and told.any():
+        stays = int(torch.where(told, values.abs(), -1.0).argmax())
+        shares = torch.where(told, values / values[stays], 0.0)
+        reading[:, stays] = torch.einsum("oup,u->op", reading, shares)
+        goes[stays] = False
+    elif told.any():
+        add_to_bias_(consumer, torch.einsum("oup,u->o", reading, torch.where(told, values, 0.0)))
+    if goes.all():
+        # A layer has at least one unit; what this one did is in the bias by now.
+        goes[0] = False
+        reading[:, 0] = 0
+    if not goes.any():
+        return False
+    consumer.weight.copy_(reading.reshape(consumer.weight.shape))
+    kept = (~goes).nonzero()[:, 0]
+    take_outputs_(producer, kept)
+    for norm in link.norms:
+        take_features_(module.get_submodule(norm), kept)
+    # In a linear layer behind a flattening, every unit has its places one after the other.
+    columns = (kept[:, None] * link.places + torch.arange(link.places)).reshape(-1)
+    take_inputs_(consumer, columns)
+    return True
+
+
+def _pick_inputs(module: nn.Module, read: set[str]) -> dict[str, tuple[int, int]]:
+    """Give linear layers that no link reaches just the inputs that they read."""
+    picked = {}
+    for name, layer in _layers(module).items():
+        if type(layer) is nn.Linear and name and name not in read:
+            columns = (layer.weight != 0).any(0).nonzero()[:, 0]
+            if 0 < len(columns) <= (1 - LEAST_UNREAD) * layer.in_features:
+                owner, _, own_name = name.rpartition(".")
+                setattr(module.get_submodule(owner), own_name, select_columns(layer, columns))
+                picked[name] = (layer.in_features, len(columns))
+    return picked
+
+
+def _layers(module: nn.Module) -> dict[str, Layer]:
+    return {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)}
+
+
+def _layer(module: nn.Module, name: str) -> Layer:
+    layer = module.get_submodule(name)
+    if not isinstance(layer, nn.Linear | nn.Conv2d):
+        raise TypeError(f"{name} is neither a linear layer nor a convolution")
+    return layer
+
+
+def _flat_weight(layer: Layer) -> Tensor:
+    return layer.weight.detach().flatten(1)
