@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from subbit.errors import ModelError
@@ -75,7 +76,7 @@ class Classifier(nn.Module):
     def _attended(self, inputs: Tensor) -> Tensor:
         if inputs.is_floating_point() or inputs.dim() != 2:
             raise ModelError(f"found {inputs.dtype} {list(inputs.shape)}; need texts as token numbers [n, length]")
-        attended = inputs == inputs if self.padding is None else inputs != self.padding
+        attended = torch.ones_like(inputs, dtype=torch.bool) if self.padding is None else inputs != self.padding
         attended[:, 0] = True  # An empty text: attention over no token at all would not be a number.
         return attended
 

@@ -117,7 +117,7 @@ def load_classifier(
         hint = f"did you mean {near[0]!r}?" if near and name not in BUNDLED else f"there are: {', '.join(known)}"
         raise ModelError(f"no model {name!r}: {hint} (or a hub name such as owner/model, or a folder)")
     source = str(folder) if folder.is_dir() else name
-    with _quiet(), torch_randomness(derive_key(key, "backbone")), _explained(name):
+    with quiet(), torch_randomness(derive_key(key, "backbone")), explained(name):
         if is_convmixer(source):
             return load_convmixer(source, classes, key, pretrained)
         return _transformers_model(source, classes, key, pretrained, pooling, input_shape)
@@ -193,7 +193,7 @@ def _preprocessor_settings(source: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def explained(name: str) -> Iterator[None]:
     """What transformers, the hub and safetensors raise becomes one line that says what to do."""
     from safetensors import SafetensorError
 
@@ -208,7 +208,7 @@ def _explained(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No progress bars and loading tables of transformers inside our own output."""
     from transformers.utils import logging
 

@@ -1,0 +1,101 @@
+"""FedPEFT: a frozen backbone, a few parameters that are tuned and sent; every tuning with every compressor.
+
+Sun, Khalid, Mendieta, Yang, Wang, Lee, Chen: "Conquering the Communication Constraints to Enable Large Pre-Trained
+Models in Federated Learning", 2022 (paper 003). Delta is what `tuning` trains, the head always among it; all else is
+known to everyone before the first round and never sent.
+
+    down   delta
+    client delta_k = delta after E epochs of SGD, drawn towards the received one by `regulariser` or not
+    up     delta_k - delta, float32 or through `codec`
+    server delta <- delta + sum_k n_k (delta_k - delta) / sum_k n_k
+
+Modules that are added start from values drawn from the seed, the same for everyone. What is added, where, and what is
+trained of the module itself: `subbit.peft.tuning`.
+
+The mean of LoRA's factors is not the factors of the mean: mean(B_k) mean(A_k) differs from mean(B_k A_k) as soon as
+clients differ in both. The paper averages factors, and so does this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import nn
+
+from subbit.config.values import require
+from subbit.methods.regularisers import RegularisedMethod, RegularisedParameters
+from subbit.peft.tuning import Tuning, tune
+
+PAPER_RATES: dict[Tuning, float] = {
+    "full": 0.001,
+    "head": 0.005,
+    "bias": 0.01,
+    "adapter": 0.005,
+    "prompt": 0.01,
+    "prefix": 0.01,
+    "lora": 0.005,
+}
+"""Of SGD, as the paper has them; it has none for `prefix` and `lora`, which get those of what is most like them."""
+RATES: dict[Tuning, float] = {
+    "full": 0.01,
+    "head": 0.05,
+    "bias": 0.05,
+    "adapter": 0.05,
+    "prompt": 0.1,
+    "prefix": 0.1,
+    "lora": 0.05,
+}
+"""For tens of steps with momentum, where the paper takes thousands without."""
+
+
+@dataclass(frozen=True)
+class FedPeftParameters(RegularisedParameters):
+    tuning: Tuning = "bias"
+    optimizer: Literal["adam", "sgd"] = "sgd"
+    learning_rate: float | Literal["auto", "paper"] = "auto"  # type: ignore[assignment]
+    """`auto` and `paper`: that of the tuning, by our table or by the paper's."""
+    bottleneck: int = 8
+    """Width of an adapter."""
+    prompt_tokens: int = 10
+    """Length of a prompt or prefix."""
+    lora_rank: int = 4
+    lora_alpha: int = 8
+
+    def __post_init__(self) -> None:
+        if isinstance(self.learning_rate, str):
+            rates = RATES if self.learning_rate == "auto" else PAPER_RATES
+            # The number itself: what the run folder records is what was used.
+            object.__setattr__(self, "learning_rate", rates[self.tuning])
+        super().__post_init__()
+        for key in ("bottleneck", "prompt_tokens", "lora_rank", "lora_alpha"):
+            require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
+
+
+class FedPeft(RegularisedMethod[FedPeftParameters]):
+    name = "fedpeft"
+    title = "FedPEFT: biases, adapters, prompts or LoRA on a frozen backbone"
+    paper = "003"
+    citation = (
+        "Sun et al., Conquering the Communication Constraints to Enable Large Pre-Trained Models in Federated "
+        "Learning, 2022"
+    )
+    sends_up = "change of the tuned parameters and the head, float32 or compressed"
+    sends_down = "tuned parameters and head, float32"
+    Parameters = FedPeftParameters
+    presets: ClassVar = {
+        "default": {},
+        "paper": {"learning_rate": "paper", "momentum": 0.0, "weight_decay": 1e-4, "epochs": 10, "batch_size": 64},
+    }
+
+    @classmethod
+    def prepare(cls, module: nn.Module, parameters: FedPeftParameters, classes: int, key: int) -> str | None:
+        return tune(
+            module,
+            parameters.tuning,
+            key,
+            bottleneck=parameters.bottleneck,
+            prompt_tokens=parameters.prompt_tokens,
+            rank=parameters.lora_rank,
+            alpha=parameters.lora_alpha,
+        )

@@ -1,0 +1,51 @@
+"""The blocks of a transformer and the layers in them that modules are added to, found without knowing its family."""
+
+from __future__ import annotations
+
+import re
+
+from torch import nn
+
+from subbit.errors import ModelError
+from subbit.models.selection import find_blocks
+
+ATTENTION = re.compile("attention|attn", re.IGNORECASE)
+PROJECTIONS = (("q_proj", "v_proj"), ("query", "value"), ("q_lin", "v_lin"), ("qkv",))
+"""What the layers that make queries and values are called; a layer that makes both, and keys, counts for both."""
+
+
+def transformer_blocks(module: nn.Module, purpose: str) -> dict[str, nn.Module]:
+    """The blocks, first to last, by name. `purpose` says in an error what they were wanted for."""
+    name, count = find_blocks(module)
+    blocks = {f"{name}.{number}".removeprefix("."): module.get_submodule(f"{name}.{number}") for number in range(count)}
+    for block in blocks.values():
+        if not any(ATTENTION.search(type(part).__name__) for part in block.modules()):
+            raise ModelError(
+                f"{purpose} needs a transformer: {type(block).__name__}, of which {type(module).__name__} is built, "
+                "has no attention"
+            )
+    return blocks
+
+
+def feed_forward_output(block: nn.Module) -> nn.Linear:
+    """The layer whose output, most often after dropout, is added to the residual stream at the end of a block."""
+    layers = [layer for layer in block.modules() if isinstance(layer, nn.Linear)]
+    if not layers:
+        raise ModelError(f"{type(block).__name__} has no linear layer: needs one at the end of its feed-forward part")
+    return layers[-1]
+
+
+def width_of(block: nn.Module) -> int:
+    """Width of the residual stream."""
+    return feed_forward_output(block).out_features
+
+
+def query_and_value(block: nn.Module) -> list[str]:
+    """Names, inside the block, of the linear layers that make queries and values."""
+    layers = [name for name, layer in block.named_modules() if isinstance(layer, nn.Linear)]
+    for wanted in PROJECTIONS:
+        found = [name for name in layers if name.rpartition(".")[2] in wanted]
+        if len(found) == len(wanted):
+            return found
+    known = "; ".join(", ".join(names) for names in PROJECTIONS)
+    raise ModelError(f"{type(block).__name__} has no linear layers for queries and values by a known name: {known}")

@@ -1,0 +1,98 @@
+"""Visual prompt tuning: trained tokens before the others, in every block (deep) or at the input alone (shallow).
+
+    deep      x_{i+1} = block_i([prompt_i, x_i]) without the places of the prompt
+    shallow   the prompt enters before the first block, passes through all, and is dropped after the last
+
+Jia et al., "Visual Prompt Tuning", ECCV 2022. Prompts start uniform in +-sqrt(6 / (inputs of a patch + width)), as
+there. Nobody outside the blocks sees the added tokens: pooling stays what it was. An attention mask is widened, and
+every token may attend to the prompt.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from subbit.errors import ModelError
+from subbit.peft.blocks import transformer_blocks, width_of
+
+
+class Prompt(nn.Module):
+    def __init__(self, tokens: int, width: int, bound: float) -> None:
+        super().__init__()
+        self.tokens = nn.Parameter(torch.empty(tokens, width).uniform_(-bound, bound))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return torch.cat([self.tokens.expand(len(hidden), -1, -1), hidden], dim=1)
+
+
+def add_prompts(module: nn.Module, tokens: int, *, deep: bool) -> None:
+    blocks = list(transformer_blocks(module, f"tuning={'prompt' if deep else 'prefix'}").values())
+    width = width_of(blocks[0])
+    bound = math.sqrt(6 / (_inputs_of_a_patch(module, width) + width))
+    for block in blocks:
+        _refuse_tokens_first(block)
+        block.register_forward_pre_hook(partial(_widen_mask, tokens), with_kwargs=True)
+    for block in blocks if deep else blocks[:1]:
+        block.add_module("prompt", Prompt(tokens, width, bound))
+        block.register_forward_pre_hook(_insert, with_kwargs=True)
+    for block in blocks if deep else blocks[-1:]:
+        block.register_forward_hook(partial(_drop, tokens))
+
+
+def _inputs_of_a_patch(module: nn.Module, width: int) -> int:
+    """Texts have no patches: there a token comes from a token."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Conv3d):
+            return math.prod(layer.weight.shape[1:])
+    return width
+
+
+def _refuse_tokens_first(block: nn.Module) -> None:
+    for layer in block.modules():
+        if isinstance(layer, nn.MultiheadAttention) and not layer.batch_first:
+            raise ModelError(f"{type(block).__name__} takes [tokens, n, width]: prompts need [n, tokens, width]")
+
+
+def _insert(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    prompt = block.get_submodule("prompt")
+    if args:
+        return (prompt(args[0]), *args[1:]), kwargs
+    return args, {**kwargs, "hidden_states": prompt(kwargs["hidden_states"])}
+
+
+def _drop(tokens: int, block: nn.Module, inputs: Any, output: Any) -> Any:
+    if isinstance(output, tuple):
+        return (output[0][:, tokens:], *output[1:])
+    return output[:, tokens:]
+
+
+def _widen_mask(
+    tokens: int, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Blocks of transformers take the attention mask by that name or at its place among the arguments."""
+    if kwargs.get("attention_mask") is not None:
+        return args, {**kwargs, "attention_mask": _widened(kwargs["attention_mask"], tokens)}
+    names = list(inspect.signature(block.forward).parameters)
+    place = names.index("attention_mask") if "attention_mask" in names else len(args)
+    if place < len(args) and args[place] is not None:
+        return (*args[:place], _widened(args[place], tokens), *args[place + 1 :]), kwargs
+    return args, kwargs
+
+
+def _widened(mask: Tensor, tokens: int) -> Tensor:
+    """A mask [n, heads, queries, keys] of booleans or of summands, for that many more tokens in front.
+
+    What is masked is padding, the same for every query: those of the prompt see what the first token sees.
+    """
+    if mask.dim() != 4:
+        raise ModelError(f"prompts need an attention mask [n, heads, queries, keys]: found {list(mask.shape)}")
+    if mask.shape[2] > 1:
+        mask = torch.cat([mask[:, :, :1].expand(-1, -1, tokens, -1), mask], dim=2)
+    attend = mask.new_full((*mask.shape[:3], tokens), mask.dtype == torch.bool)
+    return torch.cat([attend, mask], dim=3)
