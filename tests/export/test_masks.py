@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import load as read_tensors
-from safetensors.numpy import save as write_tensors
 from torch import nn
 
 import subbit
 from subbit.data import Examples
 from subbit.errors import ConfigError, FrameError, ModelError, RunFolderError, SubbitError
+from subbit.export.container import pack, unpack
 from subbit.export.masks import MaskFile, mask_of_run
 from subbit.export.resident import MaskedModel
 from subbit.export.runs import TrainedRun, open_run
@@ -207,11 +205,9 @@ def test_every_flip_of_a_bit_in_the_header_is_found(good: bytes) -> None:
 )
 def test_a_forged_description_with_a_right_checksum_is_refused(good: bytes, key: str, value: object) -> None:
     """The checksum finds accidents. A forger writes a right one, and then every field must be refused for itself."""
-    length = int.from_bytes(good[:8], "little")
-    description = json.loads(json.loads(good[8 : 8 + length])["__metadata__"]["subbit"])
-    forged = write_tensors(read_tensors(good), {"subbit": json.dumps({**description, key: value}, sort_keys=True)})
+    description, tensors = unpack("mask", good)
     with pytest.raises(FrameError, match=key):
-        MaskFile.from_bytes(forged)
+        MaskFile.from_bytes(pack("mask", {**description, key: value}, tensors))
 
 
 def test_forged_payloads_and_values_are_refused(good: bytes) -> None:
@@ -234,6 +230,24 @@ def test_forged_payloads_and_values_are_refused(good: bytes) -> None:
     for data in hostile:
         with pytest.raises(SubbitError):
             MaskedModel(mlp(), data)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "rubbish",
+        "[" * 100_000,
+        "{}",
+        '{"method": "nothing", "key": 1, "parameters": {}}',
+        '{"method": "fedmask", "key": 1, "parameters": {"weights": "drawn"}}',
+        '{"method": "fedavg", "key": 1, "parameters": {}}',
+    ],
+)
+def test_a_forged_preparation_is_refused(good: bytes, steps: str) -> None:
+    file = MaskFile.from_bytes(good)
+    description = dataclasses.replace(file.description, preparation=steps)
+    with pytest.raises(SubbitError):
+        subbit.load(mlp(), dataclasses.replace(file, description=description).to_bytes())
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def test_a_worked_example() -> None:
     """Three hidden units: one constant, one unread, one alive.
 
     Unit 0 has no weights and bias 2, so it is relu(2) = 2 for every input: with a weight of 3 to the output it adds 6
-    to a bias of 1. Unit 1 has weights, but the output does not read it. Unit 2 stays: w = 5, and the output reads it by 7.
+    to a bias of 1. Unit 1 has weights, but the output does not read it. Unit 2 stays: w = 5, and the output reads it by
+    7.
     Of the two inputs unit 2 reads the second alone, which is half of them: the layer picks it. What is left is
     relu(5 x_2 + 0.5) * 7 + 7.
     """

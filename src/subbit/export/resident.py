@@ -20,9 +20,11 @@ from torch import Tensor, nn
 
 from subbit.codecs import Bits, Shared
 from subbit.codecs.jit import njit
-from subbit.errors import ModelError, RunFolderError
-from subbit.export.masks import CODEC, MaskDescription, MaskFile, base_tensors, digest
-from subbit.models import FlatModel, find_head, load_classifier
+from subbit.errors import ModelError
+from subbit.export.container import read_file
+from subbit.export.masks import CODEC, MaskDescription, MaskFile, digest
+from subbit.export.recipe import module_tensors
+from subbit.models import FlatModel, find_head
 
 
 @dataclass(frozen=True)
@@ -99,14 +101,20 @@ class MaskedModel:
         tensor: Tensor = getattr(self.module.get_submodule(owner), own_name)
         return tensor
 
+    def _base(self) -> dict[str, Tensor]:
+        """The tensors of the base as it came, whatever task it is masked for."""
+        flat = self._flat
+        initial = dict(zip(flat.template.names, flat.template.views(flat.initial), strict=True))
+        return {**module_tensors(self.module), **initial, **self._replaced}
+
     def _base_digest(self, without: frozenset[str]) -> str:
-        """Of the base as it came, whatever task it is masked for; hashed once."""
+        """Hashed once: a base does not change."""
         if without not in self._digests:
-            self._digests[without] = digest(base_tensors(self.module, self._flat) | self._replaced, without)
+            self._digests[without] = digest(self._base(), without)
         return self._digests[without]
 
     def _check_values(self, values: dict[str, Tensor]) -> None:
-        base = base_tensors(self.module, self._flat) | self._replaced
+        base = self._base()
         head = find_head(self.module) + "." if values else ""
         for name, value in values.items():
             if name not in base:
@@ -123,35 +131,22 @@ class MaskedModel:
 def load(base: str | nn.Module, mask: MaskSource) -> MaskedModel:
     """The network of a task: a base by its name, or as a module (which is then taken over), under a mask file.
 
-    A base that has a name but random weights, such as `mlp`, is drawn again as the run drew it.
+    A base that has a name but random weights, such as `mlp`, is drawn again as the run drew it, and what the run's
+    method did to the base before training is done again.
     """
     file = open_mask(mask)
+    recipe = file.description
     if isinstance(base, nn.Module):
-        return MaskedModel(base, file)
-    description = file.description
-    if base != description.model:
-        raise ModelError(f"the mask of {description.run!r} belongs to a base {description.model!r}, not to {base!r}")
-    module = load_classifier(
-        base,
-        description.classes,
-        key=description.model_key,
-        pretrained=description.pretrained,
-        pooling=description.pooling,
-        input_shape=description.shape,
-    )
-    return MaskedModel(module, file)
+        return MaskedModel(recipe.prepare_(base), file)
+    if base != recipe.model:
+        raise ModelError(f"the mask of {recipe.run!r} belongs to a base {recipe.model!r}, not to {base!r}")
+    return MaskedModel(recipe.make(), file)
 
 
 def open_mask(mask: MaskSource) -> MaskFile:
     if isinstance(mask, MaskFile):
         return mask
-    if isinstance(mask, bytes):
-        return MaskFile.from_bytes(mask)
-    try:
-        data = Path(mask).read_bytes()
-    except OSError as error:
-        raise RunFolderError(f"cannot read {mask}: {error.strerror}") from None
-    return MaskFile.from_bytes(data)
+    return MaskFile.from_bytes(mask if isinstance(mask, bytes) else read_file(mask))
 
 
 @njit

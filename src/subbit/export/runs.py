@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from torch import nn
 
 from subbit.errors import ConfigError, RunFolderError
 from subbit.methods.base import Turn
@@ -25,6 +29,8 @@ class TrainedRun:
     """A network that stands in `workplace.module`, and where it comes from."""
 
     workplace: Workplace
+    base: nn.Module
+    """The network as it was before training."""
     network: str
     client: int | None
     rounds: int
@@ -32,6 +38,11 @@ class TrainedRun:
     @property
     def flat(self) -> FlatModel:
         return self.workplace.method("main").task.flat
+
+    def origin(self) -> dict[str, Any]:
+        run = self.workplace.settings.run
+        found = {"run": run.name, "method": run.method, "network": self.network}
+        return {**found, "rounds": self.rounds, "client": self.client}
 
 
 def open_run(path: Path, client: int | None = None, problem: Problem | None = None) -> TrainedRun:
@@ -46,8 +57,9 @@ def open_run(path: Path, client: int | None = None, problem: Problem | None = No
     state, _, _ = folder.read_state()
     if state.phase != "main" or not state.next_round:
         raise RunFolderError(f"{path} has no finished round yet: go on with subbit resume {path}")
+    base = copy.deepcopy(workplace.module)
     network = write_network(workplace, state, client)
-    return TrainedRun(workplace, network, client, state.next_round)
+    return TrainedRun(workplace, base, network, client, state.next_round)
 
 
 def _refuse_unknown_module(folder: RunFolder, problem: Problem | None) -> None:
