@@ -18,6 +18,7 @@ METHOD_MODULES = {
     "eden": "subbit.methods.eden:Eden",
     "edge-popup": "subbit.methods.edge_popup:EdgePopup",
     "fedavg": "subbit.methods.fedavg:FedAvg",
+    "fedpeft": "subbit.methods.fedpeft:FedPeft",
     "fedpm": "subbit.methods.fedpm:FedPM",
     "fedprox": "subbit.methods.fedprox:FedProx",
     "hidenseek": "subbit.methods.hidenseek:HideNseek",
