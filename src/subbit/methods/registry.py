@@ -21,6 +21,7 @@ METHOD_MODULES = {
     "fedpeft": "subbit.methods.fedpeft:FedPeft",
     "fedpm": "subbit.methods.fedpm:FedPM",
     "fedprox": "subbit.methods.fedprox:FedProx",
+    "gradmask": "subbit.methods.gradmask:GradMask",
     "hidenseek": "subbit.methods.hidenseek:HideNseek",
     "klms": "subbit.methods.klms:Klms",
     "moon": "subbit.methods.moon:Moon",

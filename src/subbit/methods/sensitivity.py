@@ -36,7 +36,7 @@ from subbit.methods.local import TrainingError
 from subbit.models.flat import FlatModel
 from subbit.randomness import derive_key, numpy_generator, torch_generator
 
-Scores = NDArray[np.floating[Any]]
+Scores = NDArray[Any]
 Kept = NDArray[np.bool_]
 
 
