@@ -133,7 +133,7 @@ class WeightMethod(Method[ParametersType]):
 
     def _with_what_was_lost(self, change: NDArray[np.float32], view: Any, turn: Turn) -> NDArray[np.float32]:
         part = self.up_parts()[0]
-        residual = turn.memory.get("residual", np.zeros(self.size, dtype=np.float32))
+        residual = turn.memory.get("residual", np.zeros_like(change))
         known = self.shared(part, view, turn.round_number, turn.client)
         _, turn.memory["residual"] = with_error_feedback(part.codec, change, residual, known)
         return as_float32(change + residual)
