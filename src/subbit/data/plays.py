@@ -1,0 +1,106 @@
+"""Shakespeare's plays by role, for next-character prediction (McMahan et al. 2017; 1,129 roles in LEAF).
+
+The texts are Project Gutenberg's, <play>_gut.txt, as in the package `shakespeare` (folder shksprdata/texts). Those of
+the First Folio, *_gut_f.txt, are the same plays in another spelling and are left out. In these files a speech is
+
+    HAMLET.                                   a line of its own after an empty one, all of whose words have a capital
+    To be, or not to be,--that is ...         the lines up to the next name; [directions] in brackets are left out
+
+The first four fifths of a role's speeches train and the rest test, so a role needs two. An example is `length`
+characters and the one that follows, every `stride` characters; LEAF has stride=1, eight times as many examples that
+differ in one character from the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subbit.data.examples import Indices, Source
+from subbit.data.files import check_memory, read_text
+from subbit.data.text import ALPHABET, character_numbers
+from subbit.errors import DataError
+
+SUFFIX = "_gut.txt"
+DIRECTION = re.compile(r"\[[^\[\]]{0,400}\]")
+NAME = re.compile(r"(?:(?:[A-Z0-9][\w'-]*|of|and|the|de|&)[.,]? )*[A-Z0-9][\w'-]*\.")
+CAPITALS = re.compile(r"[A-Z][A-Z' -]{2,}")
+"""One play has its names without a full stop."""
+NO_NAME = re.compile(r"(?:ACT|SCENE|PROLOGUE|EPILOGUE|INDUCTION|SONG|THE END)\b.*|[IVXL]+\.?", re.IGNORECASE)
+LONGEST_NAME = 40
+
+Windows = tuple[NDArray[np.uint8], Indices, list[str]]
+"""All characters of a split, where its windows start, and whose they are."""
+
+
+def open_plays(folder: Path, *, length: int = 80, stride: int = 8) -> tuple[Source, Source]:
+    inner = folder / "shksprdata" / "texts"
+    texts = sorted((inner if inner.is_dir() else folder).glob(f"*{SUFFIX}"))
+    speeches: dict[str, list[str]] = {}
+    for path in texts:
+        for role, speech in read_speeches(read_text(path)):
+            speeches.setdefault(f"{path.name.removesuffix(SUFFIX)}/{role}", []).append(speech)
+    roles = {role: lines for role, lines in sorted(speeches.items()) if len(lines) >= 2}
+    if not roles:
+        raise DataError(f"{folder}: found no role with two speeches in {len(texts)} texts; need plays, <play>{SUFFIX}")
+    train, test = {}, {}
+    for role, lines in roles.items():
+        border = min(len(lines) - 1, -(-len(lines) * 4 // 5))
+        train[role], test[role] = "\n".join(lines[:border]), "\n".join(lines[border:])
+    return _source(f"{folder}, train", train, length, stride), _source(f"{folder}, test", test, length, stride)
+
+
+def read_speeches(text: str) -> Iterator[tuple[str, str]]:
+    """The role, in capitals, and the words of each speech of a play.
+
+    >>> list(read_speeches("\\n1 Clown.\\nA pestilence\\non him! [Throws it.]\\n\\nHam.\\nThis?\\n\\nACT II.\\n"))
+    [('1 CLOWN', 'A pestilence\\non him!'), ('HAM', 'This?')]
+    """
+    lines = [line.strip() for line in DIRECTION.sub("", text).splitlines()]
+    role, speech = "", list[str]()
+    for number, line in enumerate(lines):
+        before = lines[number - 1] if number else ""
+        after = lines[number + 1] if number + 1 < len(lines) else ""
+        heading = not before and bool(line)
+        is_name = heading and bool(after) and len(line) <= LONGEST_NAME and not NO_NAME.fullmatch(line)
+        is_name = is_name and bool(NAME.fullmatch(line) or CAPITALS.fullmatch(line))
+        if is_name or (heading and NO_NAME.fullmatch(line)):
+            if role and speech:
+                yield role, "\n".join(speech)
+            role, speech = (" ".join(line.rstrip(".").upper().split()) if is_name else ""), []
+        elif role and line:
+            speech.append(line)
+    if role and speech:
+        yield role, "\n".join(speech)
+
+
+def _source(where: str, texts: dict[str, str], length: int, stride: int) -> Source:
+    characters, starts, owners = _windows(texts, length, stride)
+
+    def read(indices: Indices) -> Tensor:
+        check_memory(len(indices), 8 * length, where, "?stride=80")
+        chosen = starts[indices][:, None] + np.arange(length)
+        return torch.from_numpy(characters[chosen].astype(np.int64))
+
+    labels = characters[starts + length].astype(np.int64)
+    return Source(where, labels, read, owners, len(ALPHABET))
+
+
+def _windows(texts: dict[str, str], length: int, stride: int) -> Windows:
+    """No window reaches from one role into the next. A role of fewer characters has none."""
+    numbers, starts, owners = [np.zeros(0, dtype=np.uint8)], [np.zeros(0, dtype=np.int64)], []
+    offset = 0
+    for role, text in texts.items():
+        own = character_numbers(text)
+        places = np.arange(0, len(own) - length, stride, dtype=np.int64)
+        numbers.append(own)
+        starts.append(places + offset)
+        owners += [role] * len(places)
+        offset += len(own)
+    return np.concatenate(numbers), np.concatenate(starts), owners

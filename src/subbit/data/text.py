@@ -1,0 +1,111 @@
+"""Texts as numbers: the 80 characters of next-character prediction, tokens of words, and AG News.
+
+    characters  the alphabet of LEAF (Caldas et al. 2018), which FedMask's 80 classes are; any other counts as a space
+    tokenizer   words    a number below 30,522 (as many as BERT knows) per word, by its checksum: for random weights
+                bytes    UTF-8 and 0 behind it, for char-lstm
+                NAME     a tokenizer of transformers, by hub name or folder: pre-trained models need their own
+
+AG News (Zhang et al. 2015) is train.csv and test.csv with rows "class","title","description", classes from 1 to 4.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from subbit.data.examples import Indices, Source
+from subbit.data.files import read_text
+from subbit.errors import DataError
+
+ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+VOCABULARY = 30_522
+WORD = re.compile(r"\w+|[^\w\s]")
+AG_NEWS_CLASSES = 4
+
+_NUMBER_OF = np.full(128, ALPHABET.index(" "), dtype=np.uint8)
+_NUMBER_OF[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET))
+
+
+def character_numbers(text: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Places in `ALPHABET`, one byte each.
+
+    >>> character_numbers("A~b").tolist()
+    [26, 1, 55]
+    """
+    # A character that is not ASCII becomes one "?" here, which would be a letter of the alphabet: a tilde is none.
+    plain = "".join(character if character.isascii() else "~" for character in text)
+    return _NUMBER_OF[np.frombuffer(plain.encode("ascii"), np.uint8)]
+
+
+def tokenise(texts: Sequence[str], tokenizer: str, length: int) -> Tensor:
+    """int64 [n, length], cut or padded at the end."""
+    if tokenizer == "words":
+        rows = [[_word_number(word) for word in WORD.findall(text.lower())[:length]] for text in texts]
+    elif tokenizer == "bytes":
+        rows = [list(text.encode()[:length]) for text in texts]
+    else:
+        return _by_transformers(texts, tokenizer, length)
+    tokens = torch.zeros((len(texts), length), dtype=torch.int64)
+    for place, row in enumerate(rows):
+        tokens[place, : len(row)] = torch.tensor(row, dtype=torch.int64)
+    return tokens
+
+
+def _word_number(word: str) -> int:
+    """1 to VOCABULARY - 1: the padding is 0."""
+    return 1 + zlib.crc32(word.encode()) % (VOCABULARY - 1)
+
+
+def _by_transformers(texts: Sequence[str], name: str, length: int) -> Tensor:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        encoded = tokenizer(list(texts), truncation=True, padding="max_length", max_length=length)["input_ids"]
+    except Exception as error:  # Whatever the hub, a file of the tokenizer or its library raises.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(
+            f"tokenizer={name}: cannot be used ({reason}); need words, bytes, or the hub name or folder of a tokenizer"
+        ) from error
+    return torch.tensor(encoded, dtype=torch.int64)
+
+
+def text_source(
+    where: str, texts: Sequence[str], labels: Indices, classes: int | None, tokenizer: str, length: int
+) -> Source:
+    return Source(
+        where,
+        labels,
+        lambda indices: tokenise([texts[position] for position in indices], tokenizer, length),
+        classes=classes,
+    )
+
+
+def open_ag_news(folder: Path, *, tokenizer: str = "words", length: int = 128) -> tuple[Source, Source]:
+    train, test = (_csv_source(folder / f"{split}.csv", tokenizer, length) for split in ("train", "test"))
+    return train, test
+
+
+def _csv_source(path: Path, tokenizer: str, length: int) -> Source:
+    texts, labels = [], []
+    try:
+        for number, row in enumerate(csv.reader(read_text(path).splitlines(keepends=True), strict=True), 1):
+            if len(row) != 3 or row[0] not in {str(label) for label in range(1, AG_NEWS_CLASSES + 1)}:
+                if number == 1 and row[:1] and not row[0].isdigit():
+                    continue  # Some copies have a line of names.
+                raise DataError(
+                    f"{path}, row {number}: found {row[:1]} and {len(row)} columns; need class 1 to 4, title, text"
+                )
+            labels.append(int(row[0]) - 1)
+            texts.append(f"{row[1]} {row[2]}")
+    except csv.Error as error:
+        raise DataError(f"{path}: cannot be read as rows of commas ({error})") from error
+    return text_source(str(path), texts, np.array(labels, dtype=np.int64), AG_NEWS_CLASSES, tokenizer, length)
