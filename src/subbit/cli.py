@@ -17,6 +17,7 @@ from subbit.bench.commands import bench_app
 from subbit.errors import SubbitError
 from subbit.export.commands import export
 from subbit.flower.commands import flower_app
+from subbit.report.params import params
 
 app = typer.Typer(
     help="Federated fine-tuning below one bit per parameter, both ways.",
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.add_typer(bench_app, name="bench")
 app.add_typer(flower_app, name="flower")
 app.command()(export)
+app.command()(params)
 console = Console()
 errors = Console(stderr=True)
 
