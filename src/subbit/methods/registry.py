@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from subbit.methods.base import Method
 
 METHOD_MODULES = {
+    "bnn": "subbit.methods.bnn:Bnn",
     "deepreduce": "subbit.methods.deepreduce:DeepReduce",
     "deltamask": "subbit.methods.deltamask:DeltaMask",
     "drive": "subbit.methods.drive:Drive",
