@@ -19,6 +19,7 @@ METHOD_MODULES = {
     "eden": "subbit.methods.eden:Eden",
     "edge-popup": "subbit.methods.edge_popup:EdgePopup",
     "fedavg": "subbit.methods.fedavg:FedAvg",
+    "fedcode": "subbit.methods.fedcode:FedCode",
     "fedmask": "subbit.methods.fedmask:FedMask",
     "fedpeft": "subbit.methods.fedpeft:FedPeft",
     "fedpm": "subbit.methods.fedpm:FedPM",

@@ -1,0 +1,80 @@
+"""A mask that is hard in the forward pass and a sigmoid in the backward pass, inside one client's structure.
+
+Li, Sun, Zeng, Zhang, Li, Chen: "FedMask", SenSys 2021 (paper 004, equations 3 to 8).
+
+    masked   w = w0 * [s >= 0] inside the structure, 0 outside    dL/ds = g * w0 * theta (1 - theta), 0 outside
+    soft     w = w0 * theta                                       the same, and exact
+    real     w = w0 + rate * s                                    dL/ds = g
+
+with theta = sigmoid(s) and g = dL/dw; theta >= 1/2 is s >= 0. The structure is kept apart from the scores: no value of
+a score brings a pruned element back. Real places are weights that are trained themselves, here as changes in units of
+`rate`: a mask's score has to move by about one to matter and a weight by much less, and both are steps of one
+optimiser. Their gradient is not multiplied by `rate`, so that their learning rate is `rate` times that of the masks
+with any optimiser.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from subbit.models.reparametrisation import SCORE_LIMIT, Reparametrisation
+from subbit.models.structure import Layer
+from subbit.randomness import torch_generator
+
+
+class HardMask(Reparametrisation):
+    def __init__(self, initial: Tensor, alive: Tensor, real: Tensor, rate: float, soft: bool = False) -> None:
+        """`alive` is 1 at masked places inside the structure and 0 elsewhere; `real` are the places of real values."""
+        self.size = initial.numel()
+        self.initial, self.alive, self.real = initial, alive, real
+        self.rate, self.soft = rate, soft
+        self._inside = initial * alive
+
+    def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
+        factor = torch.sigmoid(trained.detach()) if self.soft else trained.detach() >= 0
+        self._write(factor, trained, weights)
+
+    def write_hard(self, trained: Tensor, weights: Tensor) -> None:
+        """The network that is sent and deployed, whatever the training sees."""
+        self._write(trained.detach() >= 0, trained, weights)
+
+    def _write(self, factor: Tensor, trained: Tensor, weights: Tensor) -> None:
+        torch.mul(self._inside, factor, out=weights)
+        weights[self.real] = self.initial[self.real] + self.rate * trained.detach()[self.real]
+
+    def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
+        theta = torch.sigmoid(trained.detach())
+        torch.mul(gradient * self._inside, theta * (1 - theta), out=out)
+        out[self.real] = gradient[self.real]
+
+    def clamp_(self, trained: Tensor) -> None:
+        """Keep scores where their sigmoid has a gradient, in place; real values may be anything."""
+        values = trained[self.real]
+        trained.clamp_(-SCORE_LIMIT, SCORE_LIMIT)
+        trained[self.real] = values
+
+
+def frozen_weights(
+    initial: Tensor, layers: Sequence[Layer], form: Literal["signed", "kaiming"], shares: Sequence[float], key: int
+) -> Tensor:
+    """A copy whose masked weights are of He's size for the share of each layer's inputs that the masks will leave:
+    their signs times sqrt(2 / (share * fan-in)), or drawn from N(0, 2 / (share * fan-in)).
+
+    He et al., "Delving deep into rectifiers", 2015; the share as in Ramanujan et al., "What's hidden in a randomly
+    weighted neural network?", CVPR 2020. Without it a network of masks says everything softly: its logits are small,
+    the loss is nearly linear in them, and training stops at class means.
+    """
+    frozen, generator = initial.clone(), torch_generator(key)
+    for layer, share in zip(layers, shares, strict=True):
+        weights = frozen[layer.offset : layer.offset + layer.size]
+        size = math.sqrt(2 / (share * layer.columns * layer.cells))
+        if form == "signed":
+            weights.copy_(torch.where(weights >= 0, size, -size))
+        else:
+            weights.normal_(0.0, size, generator=generator)
+    return frozen
