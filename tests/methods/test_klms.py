@@ -10,7 +10,7 @@ import pytest
 from subbit.codecs.bits import unpack_bits
 from subbit.errors import ConfigError
 from subbit.methods.base import Turn
-from subbit.methods.masks import FULL
+from subbit.methods.scores import FULL
 from subbit.runtime.client import client_turn
 from subbit.runtime.messages import Order, decode_parts, encode_parts
 from subbit.runtime.workplace import Workplace

@@ -25,7 +25,8 @@ from subbit.codecs.bits import count_ones, pack_bits, unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits
 from subbit.methods.base import Turn
 from subbit.methods.deltamask import bernoulli_divergence
-from subbit.methods.masks import FULL, MaskMethod, as_thresholds, counts_of, scores_of_thresholds
+from subbit.methods.masks import MaskMethod, counts_of
+from subbit.methods.scores import FULL, as_thresholds, scores_of_thresholds
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, mlp, settings
 

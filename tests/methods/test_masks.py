@@ -17,7 +17,8 @@ from subbit.codecs.sampler import sample_bits
 from subbit.errors import ConfigError
 from subbit.methods.base import Turn
 from subbit.methods.deltamask import DeltaMask, bernoulli_divergence
-from subbit.methods.masks import FULL, counts_of, moved_thresholds, normal_scores_table, scores_of_thresholds
+from subbit.methods.masks import counts_of, moved_thresholds
+from subbit.methods.scores import FULL, normal_scores_table, scores_of_thresholds
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
 

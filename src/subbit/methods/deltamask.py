@@ -34,7 +34,8 @@ from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
 from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.methods.base import Part, Payloads, Turn, Update
-from subbit.methods.masks import FULL, MaskMethod, MaskParameters
+from subbit.methods.masks import MaskMethod, MaskParameters
+from subbit.methods.scores import FULL
 from subbit.randomness import NOBODY, derive_key
 
 

@@ -29,7 +29,8 @@ from subbit.data.examples import Examples
 from subbit.methods.base import Part, Turn, Update
 from subbit.methods.deltamask import bernoulli_divergence
 from subbit.methods.fedpm import FedPM
-from subbit.methods.masks import FULL, MaskParameters
+from subbit.methods.masks import MaskParameters
+from subbit.methods.scores import FULL
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.methods.base import State, Task, Turn, Update
 from subbit.methods.fedpm import FedPM, FedPMParameters
-from subbit.methods.masks import FULL, counts_of
+from subbit.methods.masks import counts_of
+from subbit.methods.scores import FULL
 from subbit.models.reparametrisation import ThresholdMask
 
 

@@ -39,7 +39,8 @@ from subbit.data.examples import Examples
 from subbit.errors import ConfigError
 from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update
 from subbit.methods.local import train_locally
-from subbit.methods.masks import FULL, MOST_MASKS, MaskMethod, as_thresholds, counts_of
+from subbit.methods.masks import MOST_MASKS, MaskMethod, counts_of
+from subbit.methods.scores import FULL, as_thresholds
 from subbit.methods.stopping import StoppedTraining, Stopping
 from subbit.models.projection import Projected, Projection, fan_ins
 from subbit.models.quantiles import beta_table
