@@ -1,0 +1,142 @@
+"""FedPEFT is FedAvg on what its tuning trains: against FedAvg itself, with every tuning, compressor, kind of input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from subbit.config.load import resolve, write_toml
+from subbit.data import Examples
+from subbit.errors import ConfigError
+from subbit.methods.fedpeft import FedPeft
+from subbit.peft import TUNINGS
+from subbit.runtime.problem import Problem
+from subbit.runtime.run import run_job
+from subbit.runtime.workplace import Workplace
+from tests.peft.families import inputs_for, load_family
+from tests.problems import digits_problem, settings, small_vit
+
+
+def finish(module: nn.Module, **values: Any) -> dict[str, Any]:
+    return run_job(digits_problem(module, examples=60), settings(batch_size=16, rounds=1, **values)).summary
+
+
+@pytest.mark.parametrize(
+    ("tuning", "selection"), [("full", "all"), ("head", "head"), ("bias", "*bias + head")], ids=["full", "head", "bias"]
+)
+def test_without_added_modules_it_is_fedavg_of_a_selection(tuning: str, selection: str) -> None:
+    ours = finish(small_vit(), method="fedpeft", tuning=tuning)
+    rate = settings(method="fedpeft", tuning=tuning).parameters.learning_rate
+    theirs = finish(small_vit(), method="fedavg", select=selection, optimizer="sgd", learning_rate=rate)
+    assert ours["model_sha256"] == theirs["model_sha256"]
+    assert ours["total_bytes"] == theirs["total_bytes"]
+
+
+@pytest.mark.parametrize("tuning", TUNINGS)
+def test_every_tuning_goes_up_at_one_bit(tuning: str) -> None:
+    """32 bits become 1, beside the frame's header and the rotation's norms."""
+    module = small_vit()
+    plain = finish(module, method="fedpeft", tuning=tuning)
+    small = finish(module, method="fedpeft", tuning=tuning, codec="eden", bits=1.0)
+    assert plain["parameters"] == small["parameters"]
+    assert plain["failed_clients"] == small["failed_clients"] == 0
+    saved = (plain["uplink_bytes"] - small["uplink_bytes"]) / 3
+    assert saved >= 4 * plain["parameters"] - plain["parameters"] / 8 - 32
+    assert plain["model_sha256"] != small["model_sha256"]
+
+
+@pytest.mark.parametrize("tuning", ["bias", "prompt", "lora"])
+@pytest.mark.parametrize("regulariser", ["fedprox", "moon"])
+def test_regularisers_reach_what_is_tuned(tuning: str, regulariser: str) -> None:
+    module, options = small_vit(), {"method": "fedpeft", "tuning": tuning, "epochs": 2}
+    free = finish(module, **options)
+    held = finish(module, **options, regulariser=regulariser, mu=5.0)
+    assert held["failed_clients"] == 0
+    assert free["model_sha256"] != held["model_sha256"]
+
+
+def test_contrast_of_features_cannot_reach_a_head_alone() -> None:
+    """Features never change: the paper's table has the same accuracy for both, to the last digit."""
+    module = small_vit()
+    free = finish(module, method="fedpeft", tuning="head")
+    assert finish(module, method="fedpeft", tuning="head", regulariser="moon")["model_sha256"] == free["model_sha256"]
+
+
+def test_workers_and_added_modules() -> None:
+    module = small_vit()
+    alone, several = (finish(module, method="fedpeft", tuning="adapter", workers=workers) for workers in (1, 2))
+    assert alone["model_sha256"] == several["model_sha256"]
+
+
+def test_the_users_module_stays_as_it_is() -> None:
+    module = small_vit()
+    names = [name for name, _ in module.named_parameters()]
+    values = nn.utils.parameters_to_vector(module.parameters()).clone()
+    finish(module, method="fedpeft", tuning="adapter")
+    assert [name for name, _ in module.named_parameters()] == names
+    assert torch.equal(nn.utils.parameters_to_vector(module.parameters()), values)
+
+
+@pytest.mark.parametrize("family", ["videomae", "bert"])
+@pytest.mark.parametrize("tuning", ["bias", "prompt", "lora"])
+def test_videos_and_texts(family: str, tuning: str, tmp_path: Path) -> None:
+    inputs = inputs_for(family, 24)
+    examples = Examples(inputs, torch.arange(24) % 5)
+    problem = Problem(
+        module=load_family(family, tmp_path),
+        train=examples,
+        parts=tuple(np.array_split(np.arange(24), 3)),
+        test=examples,
+        classes=5,
+        pretrained=True,
+        model_name=family,
+        dataset_name="random",
+    )
+    summary = run_job(problem, settings(method="fedpeft", tuning=tuning, batch_size=8, head="lda")).summary
+    assert summary["failed_clients"] == 0, summary["failures"]
+
+
+def test_learning_rates_of_the_paper() -> None:
+    expected = {"full": 0.001, "head": 0.005, "bias": 0.01, "adapter": 0.005, "prompt": 0.01}
+    for tuning, rate in expected.items():
+        found = settings(method="fedpeft", preset="paper", tuning=tuning).parameters
+        assert (found.learning_rate, found.momentum, found.weight_decay) == (rate, 0.0, 1e-4)
+        assert (found.optimizer, found.epochs, found.batch_size) == ("sgd", 10, 64)
+    own = settings(method="fedpeft", preset="paper", tuning="bias", learning_rate=0.3, momentum=0.9).parameters
+    assert (own.learning_rate, own.momentum) == (0.3, 0.9)
+
+
+def test_the_rate_that_was_used_is_written_down() -> None:
+    import tomllib
+
+    chosen = settings(method="fedpeft", tuning="prompt", preset="paper")
+    written = tomllib.loads(write_toml(chosen))
+    assert written["fedpeft"]["learning_rate"] == 0.01
+    assert resolve(written) == chosen
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"tuning": "promt"}, "needs one of full, head"),
+        ({"learning_rate": "fast"}, "needs a number or one of auto, paper"),
+        ({"learning_rate": -1.0}, "needs a number from 0 up"),
+        ({"bottleneck": 0}, "bottleneck=0: needs at least 1"),
+        ({"prompt_tokens": 0}, "prompt_tokens=0: needs at least 1"),
+        ({"lora_rank": 0}, "lora_rank=0: needs at least 1"),
+    ],
+)
+def test_values_out_of_range(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings(method="fedpeft", **values)
+
+
+def test_a_selection_of_the_users_own_is_refused() -> None:
+    with pytest.raises(ConfigError, match="leave select=auto"):
+        Workplace(digits_problem(), settings(method="fedpeft", select="all"))
+    assert FedPeft.trains_added_values
