@@ -87,7 +87,7 @@ def test_errors(tmp_path: Path) -> None:
         (f"{name}?test=held-out", "there is no split 'held-out'; found t"),
         (f"{name}?colour=red", "the options are"),
         (f"{name}?size=0", "found size=0"),
-        (f"{name}?size=99999999999999999999", "need pixels, 1 to 4096"),
+        (f"{name}?size=99999999999999999999", "need an integer from 1 to 4096"),
         ("hf:", "the name is missing"),
         ("hf:nobody/no-such-set", "need a name on the Hugging Face hub"),
         (f"hf:{tmp_path / 'nowhere'}", "load_dataset failed"),
@@ -119,3 +119,24 @@ def test_quiet_puts_the_settings_back() -> None:
         assert datasets.are_progress_bars_disabled()
         raise KeyError
     assert (datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled()) == before
+
+
+def test_texts(tmp_path: Path) -> None:
+    """Columns text and label, as in ag_news; "a" is byte 97, and what a checksum makes of a word is its own."""
+    (tmp_path / "set").mkdir()
+    for split, texts in (("train", ["a b", None, "b"]), ("test", ["a"])):
+        table = {"text": texts, "label": list(range(len(texts)))}
+        datasets.Dataset.from_dict(table).to_parquet(tmp_path / "set" / f"{split}.parquet")
+    name = f"hf:{tmp_path / 'set'}"
+    words = load_dataset(f"{name}?length=3").train.inputs
+    assert words.shape == (3, 3)
+    assert words[0, 1] == words[2, 0] > 0
+    assert words[1].tolist() == [0, 0, 0]
+    assert load_dataset(f"{name}?tokenizer=bytes&length=2&text=text").train.inputs.tolist() == [
+        [97, 32],
+        [0, 0],
+        [98, 0],
+    ]
+    for options, message in (("text=label", "need a column of texts"), ("length=0", "found length=0")):
+        with pytest.raises(DataError, match=message):
+            load_dataset(f"{name}?{options}")

@@ -1,6 +1,7 @@
 """Hugging Face `datasets`, by hub name or local folder (parquet, image folder, ...).
 
     hf:NAME   hf:NAME:CONFIG   hf:NAME?image=img&label=fine_label&owner=writer_id&size=64&train=train&test=validation
+    hf:NAME?text=content&tokenizer=words&length=128     where there are no images; see `text` for tokenizers
 
 `datasets` 4 runs no code from the hub. Images are decoded here and not there, so that the limits of `images` hold.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,14 @@ from torch import Tensor
 
 from subbit.data.examples import Indices, Source, as_labels
 from subbit.data.images import Pixels, decode_image, stack_images
+from subbit.data.text import tokenise
 from subbit.errors import DataError
 
 PREFIX = "hf:"
-COLUMNS = {"image": ("image", "img"), "label": ("label", "fine_label", "labels")}
+COLUMNS = {"image": ("image", "img"), "text": ("text", "content"), "label": ("label", "fine_label", "labels")}
 TEST_SPLITS = ("test", "validation", "valid", "val")
-OPTIONS = ("image", "label", "owner", "size", "test", "train")
-LARGEST_SIZE = 4096
+OPTIONS = ("image", "label", "length", "owner", "size", "test", "text", "tokenizer", "train")
+LARGEST_NUMBER = 4096
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,10 @@ def parse_address(text: str) -> Address:
     for option, value in options.items():
         if option not in OPTIONS or not value:
             raise DataError(f"{text}: found {option}={value}; the options are {', '.join(OPTIONS)}, each with a value")
-    size = options.get("size", "1")
-    if not (size.isascii() and size.isdigit() and 1 <= int(size[:9]) <= LARGEST_SIZE):
-        raise DataError(f"{text}: found size={size}; need pixels, 1 to {LARGEST_SIZE}")
+    for option in ("size", "length"):
+        number = options.get(option, "1")
+        if not (number.isascii() and number.isdigit() and 1 <= int(number[:9]) <= LARGEST_NUMBER):
+            raise DataError(f"{text}: found {option}={number}; need an integer from 1 to {LARGEST_NUMBER}")
     name, colon, config = (path, "", "") if Path(path).exists() else path.rpartition(":")
     name, config = (name, config) if colon else (path, "")
     if not name:
@@ -84,24 +87,30 @@ def open_hub(text: str) -> tuple[Source, Source]:
 
 
 def _source(text: str, address: Address, split: str, table: Any) -> Source:
-    import datasets
-
-    where = f"{text}, {split}"
-    image = _column(where, "image", address.options, table.column_names)
-    label = _column(where, "label", address.options, table.column_names)
-    if not isinstance(table.features[image], datasets.Image):
-        raise DataError(f"{where}: found column {image!r} of type {table.features[image]}; need a column of images")
+    where, options, columns = f"{text}, {split}", address.options, table.column_names
+    has_image = "image" in options or any(name in columns for name in COLUMNS["image"])
+    is_text = "text" in options or (not has_image and any(name in columns for name in COLUMNS["text"]))
+    read = (_text_reader if is_text else _image_reader)(where, options, table)
+    label = _column(where, "label", options, columns)
     labels = as_labels(_values(table, label), f"{where}, column {label!r}")
     owners = None
-    if "owner" in address.options:
-        owner = _column(where, "owner", address.options, table.column_names)
-        owners = [str(value) for value in _values(table, owner)]
-    size = int(address.options["size"]) if "size" in address.options else None
+    if "owner" in options:
+        owners = [str(value) for value in _values(table, _column(where, "owner", options, columns))]
+    return Source(where, labels, read, owners, getattr(table.features[label], "num_classes", None))
+
+
+def _image_reader(where: str, options: dict[str, str], table: Any) -> Callable[[Indices], Tensor]:
+    import datasets
+
+    column = _column(where, "image", options, table.column_names)
+    if not isinstance(table.features[column], datasets.Image):
+        raise DataError(f"{where}: found column {column!r} of type {table.features[column]}; need a column of images")
+    size = int(options["size"]) if "size" in options else None
 
     def images(indices: Indices) -> Iterator[tuple[str, Pixels]]:
-        undecoded = table.select_columns([image]).cast_column(image, datasets.Image(decode=False)).select(indices)
+        undecoded = table.select_columns([column]).cast_column(column, datasets.Image(decode=False)).select(indices)
         for position, row in zip(indices, undecoded, strict=True):
-            place, cell = f"{where}, row {position}", row[image]
+            place, cell = f"{where}, row {position}", row[column]
             if cell is None or (cell["bytes"] is None and cell["path"] is None):
                 raise DataError(f"{place}: found no image")
             file = Path(cell["path"]) if cell["bytes"] is None else io.BytesIO(cell["bytes"])
@@ -111,7 +120,20 @@ def _source(text: str, address: Address, split: str, table: Any) -> Source:
         with quiet_datasets():
             return stack_images(images(indices))
 
-    return Source(where, labels, read, owners, getattr(table.features[label], "num_classes", None))
+    return read
+
+
+def _text_reader(where: str, options: dict[str, str], table: Any) -> Callable[[Indices], Tensor]:
+    column = _column(where, "text", options, table.column_names)
+    if getattr(table.features[column], "dtype", None) != "string":
+        raise DataError(f"{where}: found column {column!r} of type {table.features[column]}; need a column of texts")
+
+    def read(indices: Indices) -> Tensor:
+        with quiet_datasets():
+            texts = [row or "" for row in table.select_columns([column]).select(indices)[:][column]]
+        return tokenise(texts, options.get("tokenizer", "words"), int(options.get("length", "128")))
+
+    return read
 
 
 def _values(table: Any, column: str) -> Any:

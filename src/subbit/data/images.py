@@ -122,7 +122,7 @@ def open_cifar10(folder: Path) -> tuple[Source, Source]:
 
 
 def open_cifar100(folder: Path) -> tuple[Source, Source]:
-    """train.bin and test.bin of the "binary version". Of the two labels before the pixels the second is the fine one."""
+    """train.bin and test.bin of the "binary version"; of two labels before the pixels the fine one is the second."""
     return _binary_source(folder, "train", ["train"], 2), _binary_source(folder, "test", ["test"], 2)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.data.examples import Indices, Source
@@ -58,7 +59,7 @@ def _source(folder: Path) -> Source:
     return Source(str(folder), np.array(labels, dtype=np.int64), read, owners, len(ALPHABET) if is_text else None)
 
 
-def _stacked(rows: list[np.ndarray[Any, Any]], folder: Path) -> np.ndarray[Any, Any]:
+def _stacked(rows: list[NDArray[Any]], folder: Path) -> NDArray[Any]:
     if len({row.shape for row in rows}) > 1:
         raise DataError(f"{folder}: found texts of {sorted({len(row) for row in rows})} characters; need one length")
     return np.stack(rows)
@@ -91,7 +92,7 @@ def _label(target: Any, is_text: bool, where: str) -> int:
     raise DataError(f"{where}: found y {target!r}; need {'one character' if is_text else 'a class from 0'}")
 
 
-def _input(content: Any, is_text: bool, where: str) -> np.ndarray[Any, Any]:
+def _input(content: Any, is_text: bool, where: str) -> NDArray[Any]:
     if is_text and isinstance(content, str) and content:
         return character_numbers(content).astype(np.int64)
     if not is_text and isinstance(content, list) and len(content) == SIDE * SIDE:

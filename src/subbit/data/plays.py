@@ -85,8 +85,8 @@ def _source(where: str, texts: dict[str, str], length: int, stride: int) -> Sour
 
     def read(indices: Indices) -> Tensor:
         check_memory(len(indices), 8 * length, where, "?stride=80")
-        chosen = starts[indices][:, None] + np.arange(length)
-        return torch.from_numpy(characters[chosen].astype(np.int64))
+        windows = np.lib.stride_tricks.sliding_window_view(characters, length)
+        return torch.from_numpy(windows[starts[indices]].astype(np.int64))
 
     labels = characters[starts + length].astype(np.int64)
     return Source(where, labels, read, owners, len(ALPHABET))

@@ -15,10 +15,10 @@ import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.data.examples import Indices, Source
@@ -34,15 +34,15 @@ _NUMBER_OF = np.full(128, ALPHABET.index(" "), dtype=np.uint8)
 _NUMBER_OF[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET))
 
 
-def character_numbers(text: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def character_numbers(text: str) -> NDArray[np.uint8]:
     """Places in `ALPHABET`, one byte each.
 
     >>> character_numbers("A~b").tolist()
     [26, 1, 55]
     """
-    # A character that is not ASCII becomes one "?" here, which would be a letter of the alphabet: a tilde is none.
-    plain = "".join(character if character.isascii() else "~" for character in text)
-    return _NUMBER_OF[np.frombuffer(plain.encode("ascii"), np.uint8)]
+    codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), "<u4")
+    numbers: NDArray[np.uint8] = _NUMBER_OF[np.minimum(codes, len(_NUMBER_OF) - 1)]
+    return numbers
 
 
 def tokenise(texts: Sequence[str], tokenizer: str, length: int) -> Tensor:
@@ -50,7 +50,7 @@ def tokenise(texts: Sequence[str], tokenizer: str, length: int) -> Tensor:
     if tokenizer == "words":
         rows = [[_word_number(word) for word in WORD.findall(text.lower())[:length]] for text in texts]
     elif tokenizer == "bytes":
-        rows = [list(text.encode()[:length]) for text in texts]
+        rows = [list(text.encode(errors="surrogatepass")[:length]) for text in texts]
     else:
         return _by_transformers(texts, tokenizer, length)
     tokens = torch.zeros((len(texts), length), dtype=torch.int64)
@@ -61,7 +61,7 @@ def tokenise(texts: Sequence[str], tokenizer: str, length: int) -> Tensor:
 
 def _word_number(word: str) -> int:
     """1 to VOCABULARY - 1: the padding is 0."""
-    return 1 + zlib.crc32(word.encode()) % (VOCABULARY - 1)
+    return 1 + zlib.crc32(word.encode(errors="surrogatepass")) % (VOCABULARY - 1)
 
 
 def _by_transformers(texts: Sequence[str], name: str, length: int) -> Tensor:
