@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from subbit.data import PARTITIONS, Examples, partition, summarise_split
 from subbit.errors import ConfigError, DataError
 
-OPTIONS = {"iid": {}, "dirichlet": {"alpha": 0.3}, "classes": {"classes_per_client": 2}}
+OPTIONS = {"iid": {}, "dirichlet": {"alpha": 0.3}, "classes": {"classes_per_client": 2}, "classes-starved": {}}
 
 
 def labelled(count: int, classes: int = 10, owners: tuple[str, ...] | None = None) -> Examples:
@@ -141,7 +141,7 @@ def test_natural_errors() -> None:
     ("arguments", "error", "message"),
     [
         ({"how": "dirichlett"}, ConfigError, "did you mean 'dirichlet'"),
-        ({"how": "zzz"}, ConfigError, "there are iid, dirichlet, classes, natural"),
+        ({"how": "zzz"}, ConfigError, "there are iid, dirichlet, classes, classes-starved, natural"),
         ({"clients": 0}, ConfigError, "found 0 clients"),
         ({"clients": 21}, DataError, "found 20 examples for 21 clients"),
         ({"how": "dirichlet", "alpha": 0.0}, ConfigError, "found alpha 0.0"),
@@ -200,3 +200,21 @@ def test_fingerprint_by_hand() -> None:
     # Without the counts, [2, 0 | 1] and [2 | 0, 1] would be the same bytes.
     moved = summarise_split(labels, [np.array([0]), np.array([1, 2])], 1).fingerprint
     assert moved != summarise_split(labels, [np.array([0, 1]), np.array([2])], 1).fingerprint
+
+
+def test_a_starved_client_has_two_classes_and_one_of_a_hundred_examples_of_each() -> None:
+    """Paper 001's notebook: 40,000 images of 100 classes over 100 clients leave each client 2 * (400 // 100) = 8
+    images, 800 in all. A class is drawn by nobody with chance 0.98^100 = 0.133: 13 of 100 are expected, give or take 3.
+    """
+    examples = labelled(40_000, classes=100)
+    parts = partition(examples, 100, "classes-starved", classes_per_client=2)
+    labels = examples.labels.numpy()
+    assert {len(part) for part in parts} == {8}
+    assert {len(np.unique(labels[part])) for part in parts} == {2}
+    absent = 100 - len(np.unique(labels[np.concatenate(parts)]))
+    assert 3 <= absent <= 24
+
+
+def test_a_class_of_fewer_examples_than_clients_starves_altogether() -> None:
+    parts = partition(labelled(50), 12, "classes-starved")
+    assert [len(part) for part in parts] == [0] * 12

@@ -5,6 +5,10 @@
     classes    a fixed number of classes per client (Li et al. 2021, arXiv:2102.02079); with fewer clients than
                classes some classes may stay unused. With `class_balance` below 1 a client's classes are unequal, as in
                LotteryFL (Li et al. 2020, arXiv:2008.03371): one is whole, of the others it has only that share
+    classes-starved
+               each client draws classes, and of each has 1 / clients of the examples: what a published notebook does
+               where its paper says "two classes per client" (paper 001). Nearly all examples stay unused, and so do
+               the classes that nobody draws. To show what a result on such a split is worth, and for nothing else
     natural    one client per owner (writer, speaker, device)
 
 The rows are first put in a random order, from the seed: the order of a file, by writer say, decides nothing.
@@ -28,6 +32,7 @@ PARTITIONS: dict[str, str] = {
     "iid": "equal shares of a random order",
     "dirichlet": "label shares from Dirichlet(alpha); 0.1 gives a client few classes, 10 almost all",
     "classes": "exactly classes_per_client classes per client",
+    "classes-starved": "classes_per_client drawn classes, 1 / clients of each; the rest is thrown away",
     "natural": "one client per owner (writer, speaker, device), the ones with most examples",
 }
 
@@ -52,6 +57,8 @@ def partition(
     _check(examples, clients, how, alpha, classes_per_client, class_balance)
     if how == "natural":
         return _by_owner(examples, clients)
+    if how == "classes-starved":
+        return _starved(examples.labels.numpy(), clients, classes_per_client, derive_key(seed, "partition-starved"))
     order = numpy_generator(derive_key(seed, "partition-order")).permutation(len(examples))
     table = {"index": order, "label": examples.labels.numpy()[order]}
     with quiet_datasets():
@@ -99,6 +106,19 @@ def _share_of(members: NDArray[np.bool_], share: float) -> int:
     return max(1, round(share * np.count_nonzero(members)))
 
 
+def _starved(labels: NDArray[np.int64], clients: int, classes_per_client: int, key: int) -> list[NDArray[np.int64]]:
+    generator = numpy_generator(key)
+    # No class can run out: even if all clients draw it, they take no more than it has.
+    unused = {label: list(generator.permutation(np.flatnonzero(labels == label))) for label in np.unique(labels)}
+    share = {label: len(members) // clients for label, members in unused.items()}
+    parts = []
+    for _ in range(clients):
+        drawn = generator.choice(list(unused), classes_per_client, replace=False)
+        held = [unused[label].pop() for label in drawn for _ in range(share[label])]
+        parts.append(np.sort(np.array(held, dtype=np.int64)))
+    return parts
+
+
 def _parts(
     partitioner: Any, columns: dict[str, NDArray[np.int64]], numbers: range | list[int]
 ) -> list[NDArray[np.int64]]:
@@ -143,7 +163,7 @@ def _check(
         raise ConfigError(f"found alpha {alpha}; need a finite number above 0")
     if not 0 < class_balance <= 1:
         raise ConfigError(f"found class_balance {class_balance}; need a share above 0, at most 1")
-    if how == "classes":
+    if how in ("classes", "classes-starved"):
         present = len(np.unique(examples.labels.numpy()))
         if not 1 <= classes_per_client <= present:
             raise ConfigError(
