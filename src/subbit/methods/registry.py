@@ -32,6 +32,7 @@ METHOD_MODULES = {
     "per-fedavg": "subbit.methods.per_fedavg:PerFedAvg",
     "qsgd": "subbit.methods.qsgd:Qsgd",
     "standalone": "subbit.methods.standalone:Standalone",
+    "subbit": "subbit.methods.subbit:Subbit",
     "supermask": "subbit.methods.supermask:Supermask",
     "threshold-mask": "subbit.methods.threshold_mask:ThresholdMasks",
     "topk": "subbit.methods.topk:TopK",

@@ -1,0 +1,195 @@
+"""FedCode: weights as numbers of a small codebook; in most rounds only the codebook travels.
+
+Khalilian, Tsouvalas, Ozcelebi, Meratnia: "FedCode: Communication-Efficient Federated Learning via Transferring
+Codebooks", IEEE EDGE 2024. With rounds counted from 1:
+
+    down   rounds 1, 2 and every `down_every`-th: w, clustered (`clusters` values and which of them each weight is);
+           otherwise the codebook of w alone
+    client whole broadcast: w_k <- w.  Codebook: its own last weights, each snapped to the nearest value in it.
+           Then local training
+    up     round 1 and every `up_every`-th: w_k, clustered; otherwise the codebook of w_k alone
+    server whole uploads: w <- sum_k n_k w_k / sum_k n_k.  Codebooks: w, each value snapped to the nearest of all values
+           in all codebooks of the round
+
+The published code needs every client in every round. Here receivers also hold the common weights that the broadcasts
+describe: the last whole ones, snapped to each codebook since. A client starts a codebook round from these, not from its
+own weights, if it has none or has not trained since the last whole broadcast; what it missed of the broadcasts is sent
+again and counted (`subbit.methods.incremental`). Running statistics (`batchnorm=average`) are not clustered: they
+travel in float32 in every round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from subbit.aggregate import WeightedMean
+from subbit.codecs import make_codec
+from subbit.codecs.fedcode import fit_codebook
+from subbit.config.values import require
+from subbit.data.examples import Examples
+from subbit.errors import FrameError
+from subbit.methods.base import Held, Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.methods.incremental import IncrementalMethod
+from subbit.methods.local import LocalTraining
+from subbit.methods.weights import WeightMethod
+
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class FedCodeParameters(LocalTraining):
+    clusters: int = 64
+    """Values in a codebook, 1 to 256."""
+    down_every: int = 5
+    """Every so many rounds the broadcast is whole."""
+    up_every: int = 2
+    """Every so many rounds uploads are whole."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        make_codec("fedcode", clusters=self.clusters)  # Refuses a number out of range.
+        require(self.down_every >= 1, f"down_every={self.down_every}: needs at least 1")
+        require(self.up_every >= 1, f"up_every={self.up_every}: needs at least 1")
+
+
+class _Uploads:
+    order_free = False
+
+    def __init__(self, weights: int, statistics: int) -> None:
+        self.weights, self.statistics = WeightedMean(weights), WeightedMean(statistics)
+        self.codebooks: list[Vector] = []
+
+
+class FedCode(IncrementalMethod[FedCodeParameters], WeightMethod[FedCodeParameters]):
+    name = "fedcode"
+    title = "FedCode: codebooks of weights, seldom the weights"
+    paper = "baseline"
+    citation = "Khalilian et al., FedCode: Communication-Efficient FL via Transferring Codebooks, IEEE EDGE 2024"
+    sends_up = "codebook of the weights; every second round the clustered weights"
+    sends_down = "codebook of the weights; every fifth round the clustered weights"
+    Parameters = FedCodeParameters
+    presets: ClassVar = {"default": {}, "paper": {"learning_rate": 1e-3, "epochs": 4, "batch_size": 128}}
+
+    def __init__(self, parameters: FedCodeParameters, task: Task) -> None:
+        super().__init__(parameters, task)
+        self.clusters = parameters.clusters
+
+    # The schedule.
+
+    def whole_broadcast(self, round_number: int) -> bool:
+        return round_number < 2 or (round_number + 1) % self.parameters.down_every == 0
+
+    def whole_uploads(self, round_number: int) -> bool:
+        return round_number < 1 or (round_number + 1) % self.parameters.up_every == 0
+
+    # What travels: in every round one of the first two parts.
+
+    def down_parts(self) -> tuple[Part, ...]:
+        weights = Part("weights", make_codec("fedcode", clusters=self.clusters), self.size, optional=True)
+        codebook = Part("codebook", make_codec("dense"), self.clusters, optional=True)
+        return (weights, codebook, *self._statistics_part())
+
+    def up_parts(self) -> tuple[Part, ...]:
+        return self.down_parts()
+
+    def _clustered_or_codebook(self, weights: Vector, whole: bool) -> Payloads:
+        if whole:
+            return {"weights": weights, "codebook": None}
+        return {"weights": None, "codebook": padded(fit_codebook(weights, self.clusters), self.clusters)}
+
+    # What receivers hold: the common weights, and the last codebook.
+
+    def first(self) -> Held:
+        """Nothing: the first broadcast is whole."""
+        return {part.name: np.zeros(part.size, dtype=np.float32) for part in self.down_parts()}
+
+    def change(self, state: State, held: Held, round_number: int) -> Payloads:
+        payloads = self._clustered_or_codebook(np.asarray(state["weights"]), self.whole_broadcast(round_number))
+        return {**payloads, **{part.name: state[part.name] for part in self._statistics_part()}}
+
+    def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
+        needed = "weights" if self.whole_broadcast(round_number) else "codebook"
+        if payloads[needed] is None:
+            raise FrameError("length", f"the broadcast of round {round_number} has no {needed}")
+        # Adding zero turns -0 into 0: a snapshot, which is clustered too, knows only one zero.
+        received = payloads[needed] + np.float32(0)
+        followed = {name: payloads[name] for name in held if name not in ("weights", "codebook")}
+        if needed == "weights":
+            return {**followed, "weights": received, "codebook": padded(np.unique(received), self.clusters)}
+        return {**followed, "weights": snap(held["weights"], received), "codebook": received}
+
+    def snapshot_parts(self) -> tuple[Part, ...]:
+        """Held weights have no more values than a codebook, so that to cluster them is exact."""
+        return tuple(replace(part, optional=False) for part in self.down_parts())
+
+    def snapshot(self, held: Held) -> Payloads:
+        return dict(held)
+
+    def restore(self, payloads: Payloads) -> Held:
+        return dict(payloads)
+
+    # The client half.
+
+    def train(self, view: Held, data: Examples, turn: Turn) -> Update:
+        start = {**view, "weights": self._start(view, turn)}
+        self.write(start)
+        trained = torch.from_numpy(start["weights"].copy())
+        loss = self.train_weights(trained, data, turn)
+        turn.memory["weights"], turn.memory["round"] = trained.numpy(), np.array([turn.round_number])
+        payloads = self._clustered_or_codebook(trained.numpy(), self.whole_uploads(turn.round_number))
+        if self.task.flat.statistics is not None:
+            payloads["statistics"] = as_float32(self.task.flat.statistics.numpy() - view["statistics"])
+        return Update(payloads, len(data), {"loss": loss})
+
+    def _start(self, view: Held, turn: Turn) -> Vector:
+        last_whole = turn.round_number
+        while not self.whole_broadcast(last_whole):
+            last_whole -= 1
+        if last_whole < turn.round_number and "round" in turn.memory and int(turn.memory["round"][0]) >= last_whole:
+            return snap(turn.memory["weights"], view["codebook"])
+        return view["weights"]
+
+    # The server half.
+
+    def accumulator(self) -> Any:  # Not one of those of the base.
+        return _Uploads(self.size, sum(part.size for part in self._statistics_part()))
+
+    def accumulate(
+        self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
+    ) -> None:
+        """A client that left out what this round is about has no say in it."""
+        whole = self.whole_uploads(round_number)
+        if whole and payloads["weights"] is not None:
+            accumulator.weights.add(payloads["weights"], examples)
+        if not whole and payloads["codebook"] is not None:
+            accumulator.codebooks.append(payloads["codebook"])
+        if "statistics" in payloads:
+            accumulator.statistics.add(payloads["statistics"], examples)
+
+    def step(self, state: State, accumulator: Any, round_number: int) -> State:
+        after = dict(state)
+        if accumulator.weights.weight:
+            after["weights"] = as_float32(accumulator.weights.mean())
+        elif accumulator.codebooks:
+            after["weights"] = snap(np.asarray(state["weights"]), np.concatenate(accumulator.codebooks))
+        if "statistics" in state:
+            after["statistics"] = as_float32(np.asarray(state["statistics"]) + accumulator.statistics.mean())
+        return after
+
+
+def padded(codebook: Vector, clusters: int) -> Vector:
+    """A part has a fixed size: a short codebook repeats its last value."""
+    return np.concatenate([codebook, np.full(clusters - codebook.size, codebook[-1], np.float32)])
+
+
+def snap(weights: Vector, values: Vector) -> Vector:
+    """Each weight becomes the nearest of the values; half-way between two, the upper one."""
+    rising = np.unique(values)
+    middles = (rising[1:].astype(np.float64) + rising[:-1]) / 2
+    snapped: Vector = rising[np.searchsorted(middles, weights, side="right")]
+    return snapped
