@@ -28,6 +28,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "klms": [{"candidate_bits": 4}],
     "eden": [{"bits": 2}, {"bits": 4}],
     "qsgd": [{"levels": 4}],
+    "ternary": [{"fraction": None}],
     "topk": [{"values": "bfloat16"}],
     "fedcode": [{"clusters": 4}],
 }

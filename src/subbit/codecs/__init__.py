@@ -15,6 +15,7 @@ from subbit.codecs import klms as klms
 from subbit.codecs import qsgd as qsgd
 from subbit.codecs import ranged as ranged
 from subbit.codecs import rice as rice
+from subbit.codecs import ternary as ternary
 from subbit.codecs import topk as topk
 from subbit.codecs.base import Bits as Bits
 from subbit.codecs.base import Codec as Codec

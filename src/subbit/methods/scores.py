@@ -127,9 +127,4 @@ def as_thresholds(scaled: NDArray[np.float64]) -> Thresholds:
 def normal_scores_table() -> Thresholds:
     """sigmoid(s) at 1024 quantiles of s ~ N(0, 1), rounded to 16 bits so that no libm's last digit shows."""
     middle = [NormalDist().inv_cdf((index + 0.5) / 1024) for index in range(1024)]
-    return thresholds_of_scores(middle)
-
-
-def thresholds_of_scores(scores: list[float]) -> Thresholds:
-    """The same integers on every machine."""
-    return np.array([round(65536 / (1 + math.exp(-score))) << 16 for score in scores], dtype=np.uint32)
+    return np.array([round(65536 / (1 + math.exp(-score))) << 16 for score in middle], dtype=np.uint32)

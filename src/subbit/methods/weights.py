@@ -35,8 +35,8 @@ from subbit.methods.local import LocalTraining, train_locally
 from subbit.models.reparametrisation import Identity
 from subbit.randomness import derive_key
 
-WeightCodec = Literal["dense", "int8", "eden", "drive", "qsgd", "topk"]
-BIASED = ("topk",)
+WeightCodec = Literal["dense", "int8", "eden", "drive", "qsgd", "topk", "ternary"]
+BIASED = ("topk", "ternary")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class WeightParameters(LocalTraining):
     levels: int | Literal["sqrt"] = 2
     """For `qsgd`: levels above zero, or the square root of a bucket's length."""
     fraction: float = 0.1
-    """For `topk`: the share of the values that is sent."""
+    """For `topk` and `ternary`: the share of the values that is sent."""
     error_feedback: bool | Literal["auto"] = "auto"
     """The client adds what a lossy codec lost to its next change. `auto`: for biased codecs."""
     aggregator: Literal["mean", "trimmed", "median"] = "mean"
@@ -70,6 +70,7 @@ class WeightParameters(LocalTraining):
             "eden": {"bits": self.bits},
             "qsgd": {"levels": self.levels},
             "topk": {"fraction": self.fraction},
+            "ternary": {"fraction": self.fraction},
         }
         return make_codec(self.codec, **options.get(self.codec, {}))
 
