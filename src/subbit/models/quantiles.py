@@ -29,12 +29,12 @@ def normal_table() -> NDArray[np.float32]:
 def beta_table(shape: float) -> NDArray[np.uint32]:
     """1024 quantiles of Beta(shape, shape) in units of 2^-32, to 16 significant bits, none 0.
 
-    Below the median, x = t^(1 / shape) turns the density into (1 - x)^(shape - 1) dt, which is bounded; above, the
-    distribution is the mirror image.
+    Below the median, x = t^(1 / power) with power = min(shape, 1) turns the density into
+    x^(shape - power) (1 - x)^(shape - 1) dt, which is bounded; above, the distribution is the mirror image.
     """
-    grid = np.linspace(0.0, 0.5**shape, 1 << 14)
-    below = grid ** (1 / shape)
-    density = (1 - below) ** (shape - 1)
+    power = min(shape, 1.0)
+    below = np.linspace(0.0, 0.5**power, 1 << 14) ** (1 / power)
+    density = below ** (shape - power) * (1 - below) ** (shape - 1)
     mass = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
     half = BETA_LEVELS // 2
     quantiles = np.interp((np.arange(half) + 0.5) / half, mass / mass[-1], below)
