@@ -28,7 +28,8 @@ from subbit.data.text import ALPHABET, character_numbers
 from subbit.errors import DataError
 
 SUFFIX = "_gut.txt"
-DIRECTION = re.compile(r"\[[^\[\]]{0,400}\]")
+DIRECTION = re.compile(r"^[ \t]*\[[^\[\]]{0,400}\][ \t.]*\n|\[[^\[\]]{0,400}\]", re.MULTILINE)
+"""With its line, where it has one of its own: a name and its speech stay together."""
 NAME = re.compile(r"(?:(?:[A-Z0-9][\w'-]*|of|and|the|de|&)[.,]? )*[A-Z0-9][\w'-]*\.")
 CAPITALS = re.compile(r"[A-Z][A-Z' -]{2,}")
 """One play has its names without a full stop."""
