@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 import subbit
+from subbit.codecs.bits import pack_bits
 from subbit.data import Examples
 from subbit.errors import ConfigError, FrameError, ModelError, RunFolderError, SubbitError
 from subbit.export.container import pack, unpack
-from subbit.export.masks import MaskFile, mask_of_run
+from subbit.export.masks import CODEC, MaskFile, known_rates, mask_of_run
 from subbit.export.resident import MaskedModel
 from subbit.export.runs import TrainedRun, open_run
-from subbit.models import model_sha256
+from subbit.models import Template, model_sha256
 from subbit.report.folder import RunFolder
 from subbit.runtime.problem import Problem, build_problem
 from subbit.runtime.run import run_job
@@ -248,6 +249,23 @@ def test_a_forged_preparation_is_refused(good: bytes, steps: str) -> None:
     description = dataclasses.replace(file.description, preparation=steps)
     with pytest.raises(SubbitError):
         subbit.load(mlp(), dataclasses.replace(file, description=description).to_bytes())
+
+
+@pytest.mark.parametrize("ones", ["", "1,2", "-1", "1e3", "99999999", "9" * 5000])
+def test_forged_counts_are_refused(good: bytes, ones: str) -> None:
+    file = MaskFile.from_bytes(good)
+    with pytest.raises(FrameError):
+        subbit.load(mlp(), dataclasses.replace(file, description=dataclasses.replace(file.description, ones=ones)))
+
+
+def test_layers_of_different_density_are_coded_at_their_own_rate() -> None:
+    """4096 places all kept and 4096 of which one in 16 is: H(1/16) = 0.337 bits each, so 173 bytes and not 1024."""
+    template = Template(("full", "sparse"), ((64, 64), (64, 64)))
+    bits = pack_bits(np.concatenate([np.ones(4096, bool), np.random.default_rng(0).permutation(4096) < 256]))
+    shared = known_rates([4096, 256], template)
+    data = CODEC.encode(bits, shared)
+    assert len(data) == pytest.approx(173, abs=8)
+    assert np.array_equal(CODEC.decode(data, shared), bits)
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:

@@ -12,27 +12,31 @@ decoded into as many places as that base has.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from subbit.codecs import Shared, make_codec
+from subbit.codecs import Bits, Shared, make_codec
 from subbit.codecs.bits import pack_bits
 from subbit.config.values import require
 from subbit.errors import ConfigError, FrameError
 from subbit.export.container import pack, unpack
+from subbit.export.frozen import describe_preparation, frozen_weights
 from subbit.export.recipe import Recipe, build_description, module_tensors, recipe_values
 from subbit.export.runs import TrainedRun
-from subbit.models import select_parameters
+from subbit.models import FlatModel, Template, select_parameters
 from subbit.runtime.workplace import count_blocks
 
 CODEC = make_codec("mask")
 VALUE = "value/"
+FULL = 1 << 32  # A threshold is a probability times 2^32.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +48,11 @@ class MaskDescription(Recipe):
     selection: str
     template: str
     """Hash of the names and shapes of the selected parameters."""
+    ones: str
+    """How many places of each selected parameter are kept, e.g. 19200,6000: layers differ, and codes use it."""
     batchnorm: Literal["frozen", "batch", "average"]
+    preparation: str | None = None
+    """Where the method masks other weights than the base's own: how to draw them (`subbit.export.frozen`)."""
     run: str
     method: str
     network: str
@@ -82,10 +90,12 @@ class MaskFile:
 
 def mask_of_run(trained: TrainedRun) -> MaskFile:
     """What turns the run's base into the network that stands in the module."""
-    method, flat = trained.workplace.settings.run.method, trained.flat
-    base = module_tensors(trained.base)
-    kept, masked, values = [], 0, {}
+    method, flat = trained.workplace.method("main"), trained.flat
+    base = masked_base(trained.workplace.problem.module, flat, frozen_weights(method))
+    kept: list[Tensor] = []
+    masked, values = 0, {}
     for name, network in module_tensors(trained.workplace.module).items():
+        require(name in base, f"{method.name} adds {name} to the model: a mask file has no place for it")
         if name in flat.template.names:
             ones = network != 0
             is_mask = torch.equal(base[name] * ones, network)
@@ -99,19 +109,21 @@ def mask_of_run(trained: TrainedRun) -> MaskFile:
         values[name] = network.detach().numpy().copy()
     if not masked:
         raise ConfigError(
-            f"the {trained.network} network of {method} is no mask on frozen weights: a mask file holds the runs of "
+            f"the {trained.network} network of {method.name} is no mask on frozen weights: a mask file holds runs of "
             "mask methods, e.g. deltamask"
         )
-    bits = pack_bits(torch.cat(kept).numpy())
+    bits, counts = pack_bits(torch.cat(kept).numpy()), [int(tensor.sum()) for tensor in kept]
     description = MaskDescription(
-        **recipe_values(trained.workplace, trained.base),
+        **recipe_values(trained.workplace),
         base=digest(base, values),
         selection=_selection(trained),
         template=flat.template.digest().hex(),
+        ones=",".join(str(count) for count in counts),
         batchnorm=trained.workplace.settings.run.batchnorm,
+        preparation=describe_preparation(trained.workplace),
         **trained.origin(),
     )
-    return MaskFile(description, CODEC.encode(bits, Shared(flat.template.size)), values)
+    return MaskFile(description, CODEC.encode(bits, known_rates(counts, flat.template)), values)
 
 
 def _selection(trained: TrainedRun) -> str:
@@ -122,6 +134,26 @@ def _selection(trained: TrainedRun) -> str:
         blocks = count_blocks(workplace.module)
         words = workplace.method("main").default_selection(blocks, workplace.problem.pretrained)
     return words if select_parameters(workplace.module, words) == names else " + ".join(names)
+
+
+def known_rates(ones: Sequence[int], template: Template) -> Shared:
+    """What writer and reader of the bits know: in each parameter, the share of places that are kept."""
+    rates = [min(count * FULL // places, FULL - 1) for count, places in zip(ones, template.counts, strict=True)]
+    return Shared(template.size, thresholds=np.repeat(np.array(rates, dtype=np.uint32), template.counts))
+
+
+def decode_bits(file: MaskFile, template: Template) -> Bits:
+    words = file.description.ones.split(",")
+    counts = [int(word) for word in words if re.fullmatch("[0-9]{1,10}", word)]
+    if len(counts) != len(template.counts) or any(map(operator.gt, counts, template.counts)):
+        raise FrameError("value", f"{len(words)} counts of kept places do not fit {len(template.counts)} parameters")
+    bits: Bits = CODEC.decode(file.payload, known_rates(counts, template))
+    return bits
+
+
+def masked_base(module: nn.Module, flat: FlatModel, frozen: Tensor) -> dict[str, Tensor]:
+    """The tensors of the module, with those that are masked in place of the selected ones."""
+    return module_tensors(module) | dict(zip(flat.template.names, flat.template.views(frozen), strict=True))
 
 
 def digest(tensors: Mapping[str, Tensor], without: Iterable[str]) -> str:

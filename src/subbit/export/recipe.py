@@ -1,19 +1,15 @@
-"""How to make the base of a run again: a name, a key and a few numbers, from a file that nobody vouches for."""
+"""How to make the network of a run again: a name, a key and a few numbers, from a file that nobody vouches for."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from subbit.config.values import build, require
 from subbit.errors import FrameError, SubbitError
-from subbit.methods.registry import find_method
 from subbit.models import load_classifier
 from subbit.randomness import derive_key
 from subbit.runtime.workplace import Workplace
@@ -33,8 +29,6 @@ class Recipe:
     """Of one input, e.g. 1x28x28."""
     pretrained: bool
     pooling: str
-    preparation: str | None = None
-    """Where the method drew the frozen weights itself: its name, its parameters and the key, as JSON."""
 
     def __post_init__(self) -> None:
         require(0 <= self.model_key < 1 << 64, f"model_key={self.model_key}: needs 64 bits")
@@ -50,8 +44,8 @@ class Recipe:
         return tuple(int(side) for side in sides)
 
     def make(self) -> nn.Module:
-        """The network as it was before its run."""
-        module = load_classifier(
+        """The network as the run was given it."""
+        return load_classifier(
             self.model,
             self.classes,
             key=self.model_key,
@@ -59,34 +53,11 @@ class Recipe:
             pooling=self.pooling,
             input_shape=self.shape,
         )
-        return self.prepare_(module)
-
-    def prepare_(self, module: nn.Module) -> nn.Module:
-        """What the method of the run did to the network beforehand, in place."""
-        if self.preparation is None:
-            return module
-        try:
-            steps = dict(json.loads(self.preparation))
-            method, key = find_method(str(steps["method"])), int(steps["key"])
-            parameters = build(method.Parameters, dict(steps["parameters"]))
-        except (SubbitError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise FrameError("value", f"the file's preparation of the base does not fit: {error}") from None
-        # Masks draw the weights that they freeze. What adds modules could add as many as a file asks for.
-        require(not method.trains_added_values, f"{method.name} adds modules: give the base with them, as a module")
-        method.prepare(module, parameters, self.classes, key)
-        return module
 
 
-def recipe_values(workplace: Workplace, base: nn.Module) -> dict[str, Any]:
-    """The fields of a `Recipe` for the run's base, which is the network as it was before training."""
+def recipe_values(workplace: Workplace) -> dict[str, Any]:
+    """The fields of a `Recipe` for the run's network."""
     run, problem = workplace.settings.run, workplace.problem
-    given, found = module_tensors(problem.module), module_tensors(base)
-    same = given.keys() == found.keys() and all(torch.equal(given[name], found[name]) for name in given)
-    steps = {
-        "method": run.method,
-        "parameters": dataclasses.asdict(workplace.settings.parameters),
-        "key": derive_key(run.seed, "added-modules"),
-    }
     return {
         "model": problem.model_name,
         "model_key": derive_key(run.seed, "model"),
@@ -94,7 +65,6 @@ def recipe_values(workplace: Workplace, base: nn.Module) -> dict[str, Any]:
         "input_shape": "x".join(str(side) for side in problem.train.inputs.shape[1:]),
         "pretrained": run.pretrained,
         "pooling": run.pooling,
-        "preparation": None if same else json.dumps(steps),
     }
 
 

@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from subbit.codecs import Bits, Shared
+from subbit.codecs import Bits
 from subbit.codecs.jit import njit
 from subbit.errors import ModelError
 from subbit.export.container import read_file
-from subbit.export.masks import CODEC, MaskDescription, MaskFile, digest
-from subbit.export.recipe import module_tensors
+from subbit.export.frozen import prepared_weights
+from subbit.export.masks import MaskDescription, MaskFile, decode_bits, digest, masked_base
 from subbit.models import FlatModel, find_head
 
 
@@ -50,6 +50,8 @@ class MaskedModel:
         self._digests: dict[frozenset[str], str] = {}
         first = open_mask(mask)
         self._flat = FlatModel(module, first.description.selection, first.description.batchnorm)
+        if first.description.preparation is not None:
+            self._flat.initial = prepared_weights(first.description.preparation, self._flat)
         self.switch(first)
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -75,7 +77,7 @@ class MaskedModel:
                 f"the mask of {description.run!r} belongs to a base {description.model} of SHA-256 "
                 f"{description.base[:16]}, this one has {found[:16]}: a mask means nothing on other weights"
             )
-        return TaskMask(description, CODEC.decode(file.payload, Shared(flat.template.size)), values)
+        return TaskMask(description, decode_bits(file, flat.template), values)
 
     @torch.no_grad()
     def switch(self, mask: MaskSource | TaskMask) -> None:
@@ -103,9 +105,7 @@ class MaskedModel:
 
     def _base(self) -> dict[str, Tensor]:
         """The tensors of the base as it came, whatever task it is masked for."""
-        flat = self._flat
-        initial = dict(zip(flat.template.names, flat.template.views(flat.initial), strict=True))
-        return {**module_tensors(self.module), **initial, **self._replaced}
+        return masked_base(self.module, self._flat, self._flat.initial) | self._replaced
 
     def _base_digest(self, without: frozenset[str]) -> str:
         """Hashed once: a base does not change."""
@@ -131,13 +131,12 @@ class MaskedModel:
 def load(base: str | nn.Module, mask: MaskSource) -> MaskedModel:
     """The network of a task: a base by its name, or as a module (which is then taken over), under a mask file.
 
-    A base that has a name but random weights, such as `mlp`, is drawn again as the run drew it, and what the run's
-    method did to the base before training is done again.
+    A base that has a name but random weights, such as `mlp`, is drawn again as the run drew it.
     """
     file = open_mask(mask)
     recipe = file.description
     if isinstance(base, nn.Module):
-        return MaskedModel(recipe.prepare_(base), file)
+        return MaskedModel(base, file)
     if base != recipe.model:
         raise ModelError(f"the mask of {recipe.run!r} belongs to a base {recipe.model!r}, not to {base!r}")
     return MaskedModel(recipe.make(), file)

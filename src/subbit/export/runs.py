@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from subbit.errors import ConfigError, RunFolderError
 from subbit.methods.base import Turn
@@ -29,8 +26,6 @@ class TrainedRun:
     """A network that stands in `workplace.module`, and where it comes from."""
 
     workplace: Workplace
-    base: nn.Module
-    """The network as it was before training."""
     network: str
     client: int | None
     rounds: int
@@ -57,9 +52,8 @@ def open_run(path: Path, client: int | None = None, problem: Problem | None = No
     state, _, _ = folder.read_state()
     if state.phase != "main" or not state.next_round:
         raise RunFolderError(f"{path} has no finished round yet: go on with subbit resume {path}")
-    base = copy.deepcopy(workplace.module)
     network = write_network(workplace, state, client)
-    return TrainedRun(workplace, base, network, client, state.next_round)
+    return TrainedRun(workplace, network, client, state.next_round)
 
 
 def _refuse_unknown_module(folder: RunFolder, problem: Problem | None) -> None:

@@ -1,0 +1,64 @@
+"""The weights that a method masks, where they are not the module's own: drawn again as the run drew them.
+
+Some methods freeze weights of another size or draw than they are given (`fedmask` with its default `weights`). These
+follow from the base, the method's parameters and a few numbers of the run, so a mask file names those and not the
+weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from subbit.config.values import build
+from subbit.errors import FrameError, SubbitError
+from subbit.methods.base import Method, Task
+from subbit.methods.registry import find_method
+from subbit.models import FlatModel
+from subbit.runtime.workplace import Workplace
+
+NUMBERS = ("classes", "seed", "rounds", "clients", "participants")
+
+
+def frozen_weights(method: Method[Any]) -> Tensor:
+    """What the method's masks are over: all selected places."""
+    frozen: Tensor = getattr(method, "frozen", method.task.flat.initial)
+    return frozen
+
+
+def describe_preparation(workplace: Workplace) -> str | None:
+    """As JSON, what `prepared_weights` needs; None where the base's own weights are masked."""
+    method = workplace.method("main")
+    task = method.task
+    if torch.equal(frozen_weights(method), task.flat.initial):
+        return None
+    steps = {
+        "method": workplace.settings.run.method,
+        "parameters": dataclasses.asdict(workplace.settings.parameters),
+        "pretrained": task.pretrained,
+        "input_shape": task.input_shape,
+        "input_type": str(task.input_type).removeprefix("torch."),
+        **{name: getattr(task, name) for name in NUMBERS},
+    }
+    return json.dumps(steps)
+
+
+def prepared_weights(preparation: str, flat: FlatModel) -> Tensor:
+    try:
+        steps = dict(json.loads(preparation))
+        method = find_method(str(steps["method"]))
+        parameters = {name: value for name, value in dict(steps["parameters"]).items() if value is not None}
+        task = Task(
+            flat=flat,
+            pretrained=bool(steps["pretrained"]),
+            input_shape=tuple(int(side) for side in steps["input_shape"]),
+            input_type={"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}[steps["input_type"]],
+            **{name: int(steps[name]) for name in NUMBERS},
+        )
+        return frozen_weights(method(build(method.Parameters, parameters), task))
+    except (SubbitError, ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+        raise FrameError("value", f"the frozen weights that the file names cannot be drawn: {error}") from None

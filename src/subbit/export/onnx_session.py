@@ -1,0 +1,38 @@
+"""An ONNX file as something to call. Loads no torch: a process that runs a network on a device has none."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.errors import ConfigError
+
+INPUTS, OUTPUTS = "inputs", "outputs"
+PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+
+
+def require_packages() -> None:
+    for package in PACKAGES:
+        if find_spec(package) is None:
+            raise ConfigError(f"{package} is not installed: pip install 'subbit[export]'")
+
+
+class OnnxModel:
+    """The network of a file in onnxruntime. Its one thread is the caller's."""
+
+    def __init__(self, path: Path) -> None:
+        require_packages()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        outputs: NDArray[np.float32] = self._session.run([OUTPUTS], {INPUTS: inputs})[0]
+        return outputs

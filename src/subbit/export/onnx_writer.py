@@ -1,0 +1,55 @@
+"""A module as an ONNX file that takes batches of any size."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from subbit.errors import ModelError
+from subbit.export.links import trace
+from subbit.export.onnx_session import INPUTS, OUTPUTS, require_packages
+
+OPSET = 20  # What torch's exporter writes by itself; a conversion to another one can only lose.
+
+
+def write_onnx(module: nn.Module, example: Tensor, path: Path) -> None:
+    """`example` is a batch of at least two inputs."""
+    require_packages()
+    program = trace(module, example)
+    try:
+        with _quiet():
+            exported = torch.onnx.export(
+                program,
+                (),
+                dynamo=True,
+                opset_version=OPSET,
+                input_names=[INPUTS],
+                output_names=[OUTPUTS],
+                verbose=False,
+            )
+            if exported is None:
+                raise ModelError("torch's exporter returned nothing")
+            exported.save(str(path), external_data=False)
+    except torch.onnx.errors.OnnxExporterError as error:
+        raise ModelError(f"{type(module).__name__} cannot be written as ONNX: {str(error).splitlines()[0]}") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter's steps and its remarks on packages that are not needed stay out of our output."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
