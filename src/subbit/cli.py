@@ -17,7 +17,9 @@ from subbit.bench.commands import bench_app
 from subbit.errors import SubbitError
 from subbit.export.commands import export
 from subbit.flower.commands import flower_app
+from subbit.report.domain_gap import domain_gap
 from subbit.report.params import params
+from subbit.report.zampling_commands import zampling_app
 
 app = typer.Typer(
     help="Federated fine-tuning below one bit per parameter, both ways.",
@@ -28,8 +30,10 @@ app = typer.Typer(
 )
 app.add_typer(bench_app, name="bench")
 app.add_typer(flower_app, name="flower")
+app.add_typer(zampling_app, name="zampling")
 app.command()(export)
 app.command()(params)
+app.command()(domain_gap)
 console = Console()
 errors = Console(stderr=True)
 
