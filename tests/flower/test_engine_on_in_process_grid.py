@@ -56,7 +56,14 @@ def ledgers(folder: Path) -> tuple[str, str]:
     return (folder / "simulated/ledger.csv").read_text(), (folder / "flower/ledger.csv").read_text()
 
 
-@pytest.mark.parametrize("values", [{}, {"method": "fedavg", "head": "probe", "participation": 0.67}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"method": "fedavg", "head": "probe", "participation": 0.67},
+        {"method": "gradmask", "participation": 0.34, "selection": "high-loss", "select": "head", "head": "lda"},
+    ],
+)
 def test_same_model_and_same_ledger_as_the_simulator(tmp_path: Path, values: dict[str, Any]) -> None:
     """FedAvg adds floats, so it would notice an order of replies that depends on the engine."""
     assert simulated(tmp_path, **values)["model_sha256"] == on_flower(tmp_path, **values)["model_sha256"]

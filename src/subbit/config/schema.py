@@ -52,6 +52,10 @@ class RunConfig:
 
     participation: float = 1.0
     """Share of the clients that takes part in a round."""
+    selection: Literal["uniform", "high-loss"] = "uniform"
+    """Who takes part: drawn clients, or those of highest loss among `drawn` clients that are asked for it."""
+    drawn: int | None = None
+    """For `high-loss`: how many clients are asked in a round; none: twice as many as take part."""
     quorum: float = 0.5
     """A round with a smaller share of answers from its participants ends the run."""
     evaluate: Literal["auto", "global", "personal"] = "auto"
@@ -83,7 +87,7 @@ class RunConfig:
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
         for key in ("workers", "threads", "evaluation_samples"):
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
-        for key in ("limit", "test_limit"):
+        for key in ("limit", "test_limit", "drawn"):
             value = getattr(self, key)
             require(value is None or value >= 1, f"{key}={value}: needs at least 1, or none")
         require(0 <= self.seed < 1 << 63, f"seed={self.seed}: needs 0 to 2^63 - 1")

@@ -4,7 +4,7 @@ Frames travel as `bytes` in ConfigRecords; nothing is pickled. What every client
 Flower stores records by their content, so a broadcast is uploaded once, however many clients it goes to.
 
     order     "order"      phase, round, client, job, kept (which of its memories the client shall use, -1 for none),
-                           purpose (train or evaluate), missed (how many broadcasts the client missed)
+                           purpose (train, evaluate or loss), missed (how many broadcasts the client missed)
               "broadcast"  the frames, named 0, 1, ...
               "head"       the fitted head, only the first time
               "missed-0"   ... the frames of each missed broadcast, or
@@ -23,15 +23,16 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from subbit.errors import FrameError
 from subbit.runtime.downlink import MOST_MISSED
-from subbit.runtime.messages import Failure, Order, Phase, Reply
+from subbit.runtime.messages import Failure, Order, Phase, Purpose, Reply
 
 NO_MEMORY = -1
+PURPOSES: dict[str, Purpose] = {purpose: purpose for purpose in get_args(Purpose)}
 MOST_FRAMES = 16
 MOST_OBSERVATIONS = 32
 LONGEST_MESSAGE = 500
@@ -89,8 +90,8 @@ def records_to_order(records: RecordDict) -> Assignment:
     if _JOB.fullmatch(job) is None:
         raise FrameError("record", f"an order names the job {_shown(job)}, expected 32 hexadecimal digits")
     purpose = _field(fields, "purpose", str)
-    if purpose not in ("train", "evaluate"):
-        raise FrameError("record", f"an order is to {_shown(purpose)}, expected train or evaluate")
+    if purpose not in PURPOSES:
+        raise FrameError("record", f"an order is for {_shown(purpose)}, expected {', '.join(PURPOSES)}")
     known: Phase = "head" if phase == "head" else "main"
     head = _frames(_record(records, "head", ConfigRecord)) if "head" in records else ()
     order = Order(
@@ -101,7 +102,7 @@ def records_to_order(records: RecordDict) -> Assignment:
         head_frame=head[0] if head else None,
         missed=tuple(_frames(_record(records, name, ConfigRecord)) for name in missed),
         snapshot=_frames(_record(records, "snapshot", ConfigRecord)) if "snapshot" in records else (),
-        purpose="train" if purpose == "train" else "evaluate",
+        purpose=PURPOSES[purpose],
     )
     return Assignment(order, job, _whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ from subbit.codecs.bits import count_ones
 from subbit.errors import SubbitError
 from subbit.methods.base import Method, State, Turn
 from subbit.runtime.downlink import receive
-from subbit.runtime.messages import Failure, Order, Reply, decode_parts, encode_parts
+from subbit.runtime.messages import Failure, Order, Purpose, Reply, decode_parts, encode_parts
+from subbit.runtime.selection import own_loss, pack_loss
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import Direction
 
@@ -21,7 +23,7 @@ from subbit.wire.frame import Direction
 def client_turn(workplace: Workplace, order: Order) -> Reply:
     """One client's part in one round."""
     try:
-        return _turn(workplace, order) if order.purpose == "train" else _own_accuracy(workplace, order)
+        return ANSWERS[order.purpose](workplace, order)
     except SubbitError as error:
         cause = getattr(error, "cause", "training")
         return Reply(order.client, failure=Failure(cause, str(error)))
@@ -76,6 +78,20 @@ def _own_accuracy(workplace: Workplace, order: Order) -> Reply:
     method.personalise(view, problem.client_data(order.client), Turn(order.round_number, order.client, memory))
     correct = workplace.correct(problem.own_test(order.client))
     return Reply(order.client, observations={"correct": float(correct.sum()), "examples": float(correct.size)})
+
+
+def _own_loss(workplace: Workplace, order: Order) -> Reply:
+    method, view, memory = _receive(workplace, order)
+    turn = Turn(order.round_number, order.client, memory)
+    loss = own_loss(method, view, workplace.problem.client_data(order.client), turn)
+    return Reply(order.client, (pack_loss(method, loss, turn),))
+
+
+ANSWERS: dict[Purpose, Callable[[Workplace, Order], Reply]] = {
+    "train": _turn,
+    "evaluate": _own_accuracy,
+    "loss": _own_loss,
+}
 
 
 @dataclass(frozen=True)

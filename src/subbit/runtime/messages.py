@@ -22,6 +22,7 @@ Phase = Literal["head", "main"]
 Stage = Literal["head", "main", "snapshot"]
 """What a frame belongs to: a round of a phase, or what an incremental method's receivers hold."""
 Frames = tuple[bytes, ...]
+Purpose = Literal["train", "evaluate", "loss"]
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class Order:
     """Broadcasts of the rounds just before this one, which an incremental method builds on."""
     snapshot: Frames = ()
     """What the others held before this round, instead of the missed broadcasts."""
-    purpose: Literal["train", "evaluate"] = "train"
-    """`evaluate`: how good is the client's own network on its own test set? Nothing is trained or kept."""
+    purpose: Purpose = "train"
+    """`evaluate`: how good is the client's own network on its own test set? `loss`: and how bad is the network that was
+    broadcast on its training data? Neither trains or keeps anything."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from subbit.methods.base import Method, Part, State
 from subbit.randomness import derive_key, numpy_generator
 from subbit.runtime.downlink import Broadcasts, Downlink, make_downlink
 from subbit.runtime.engines import Engine
-from subbit.runtime.messages import Failure, Frames, Order, Phase, Reply, decode_parts, parts_of
+from subbit.runtime.messages import Failure, Frames, Order, Phase, Purpose, Reply, decode_parts, parts_of
+from subbit.runtime.selection import LOSS, of_highest_loss, unpack_loss
 from subbit.wire.frame import Direction
 from subbit.wire.ledger import Entry, Ledger
 
@@ -50,17 +51,29 @@ def run_round(
     candidates: list[int],
     quorum: float,
     head_frame: bytes | None,
+    drawn: int | None = None,
 ) -> RoundReport:
-    """One round: `state` is brought forward, `ledger` gains an entry per frame."""
+    """One round: `state` is brought forward, `ledger` gains an entry per frame.
+
+    Participants are drawn, or, where `drawn` says how many to ask, those of highest loss among the drawn.
+    """
     phase, number = state.phase, state.next_round
+    failures: dict[int, Failure] = {}
 
-    # 1. Who takes part. The head is fitted by everybody who has data.
-    asked = len(candidates) if phase == "head" else method.task.participants
-    participants = choose_participants(candidates, asked, method.task.seed, phase, number)
-
-    # 2. What goes down.
+    # 1. What goes down.
     downlink = make_downlink(method, phase, state.method, state.broadcasts, number)
     view = downlink.view
+
+    # 2. Who takes part. The head is fitted by everybody who has data.
+    asked = len(candidates) if phase == "head" else method.task.participants
+    if drawn is None:
+        participants = choose_participants(candidates, asked, method.task.seed, phase, number)
+    else:
+        clients = choose_participants(candidates, drawn, method.task.seed, phase, number)
+        questions = make_orders(downlink, state, clients, head_frame, "loss")
+        losses = _ask_losses(method, state, engine, ledger, questions, failures)
+        _require_quorum(len(losses), len(clients), quorum, failures, number, phase)
+        participants = of_highest_loss(losses, asked)
     orders = make_orders(downlink, state, participants, head_frame)
     _enter_downlink(ledger, method, orders)
 
@@ -69,7 +82,6 @@ def run_round(
     replies: Iterable[Reply] = engine.train(orders)
     if not accumulator.order_free:
         replies = in_order(replies, participants)
-    failures: dict[int, Failure] = {}
     observed: dict[int, dict[str, float]] = {}
     for reply in replies:
         client = reply.client
@@ -87,19 +99,10 @@ def run_round(
             observed[client] = reply.observations
         else:
             failures[client] = reply.failure
-            if reply.failure.cause == "memory":
-                # The client lost what it kept: next time it is a newcomer, who is sent the head again.
-                state.memories.pop(client, None)
-                state.broadcasts.seen.pop(client, None)
+            _forget_if_lost(state, client, reply.failure)
 
     # 5. Enough answers, or no step at all.
-    needed = math.ceil(quorum * len(participants))
-    if len(observed) < needed:
-        first = next(iter(failures.values()))
-        raise QuorumError(
-            f"round {number} ({phase}): {len(observed)} of {len(participants)} clients answered, {needed} are needed "
-            f"(quorum={quorum}). The first failure: {first.cause}: {first.message}"
-        )
+    _require_quorum(len(observed), len(participants), quorum, failures, number, phase)
 
     # 6. The new state.
     state.method = method.step(state.method, accumulator, number)
@@ -109,12 +112,56 @@ def run_round(
     return RoundReport(participants, answered, failures, _means([observed[client] for client in answered]))
 
 
+def _ask_losses(
+    method: Method[Any],
+    state: ServerState,
+    engine: Engine,
+    ledger: Ledger,
+    questions: list[Order],
+    failures: dict[int, Failure],
+) -> dict[int, float]:
+    """The losses of those who answer; `failures` gains the others."""
+    losses = {}
+    _enter_downlink(ledger, method, questions)
+    for reply in engine.train(questions):
+        where = (state.phase, state.next_round, reply.client)
+        _enter(ledger, where, "up", (LOSS,), reply.frames)
+        if reply.failure is None:
+            try:
+                losses[reply.client] = unpack_loss(method, reply.frames, state.next_round, reply.client)
+            except FrameError as error:
+                failures[reply.client] = Failure(error.cause, str(error))
+        else:
+            failures[reply.client] = reply.failure
+            _forget_if_lost(state, reply.client, reply.failure)
+    return losses
+
+
+def _forget_if_lost(state: ServerState, client: int, failure: Failure) -> None:
+    """A client that lost what it kept is a newcomer next time, who is sent the head again."""
+    if failure.cause == "memory":
+        state.memories.pop(client, None)
+        state.broadcasts.seen.pop(client, None)
+
+
+def _require_quorum(
+    answered: int, asked: int, quorum: float, failures: dict[int, Failure], number: int, phase: Phase
+) -> None:
+    needed = math.ceil(quorum * asked)
+    if answered < needed:
+        first = next(iter(failures.values()))
+        raise QuorumError(
+            f"round {number} ({phase}): {answered} of {asked} clients answered, {needed} are needed "
+            f"(quorum={quorum}). The first failure: {first.cause}: {first.message}"
+        )
+
+
 def make_orders(
     downlink: Downlink,
     state: ServerState,
     clients: Iterable[int],
     head_frame: bytes | None,
-    purpose: Literal["train", "evaluate"] = "train",
+    purpose: Purpose = "train",
 ) -> list[Order]:
     orders = []
     for client in clients:

@@ -132,9 +132,8 @@ def _main_phase(
         events.append({"event": "before", "accuracy": before.mean})
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
-        outcome = run_round(
-            method, state, engine, ledger, workplace.problem.clients_with_data(), run.quorum, head_frame
-        )
+        clients = workplace.problem.clients_with_data()
+        outcome = run_round(method, state, engine, ledger, clients, run.quorum, head_frame, workplace.drawn)
         accuracy = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
             accuracy = evaluate(workplace, engine, state, method.primary_network).mean

@@ -25,6 +25,7 @@ from subbit.models import FlatModel, Template, find_blocks, select_parameters
 from subbit.randomness import derive_key
 from subbit.runtime.messages import Phase
 from subbit.runtime.problem import Problem
+from subbit.runtime.selection import check_selection
 from subbit.wire.frame import EVERYONE, Address, Direction, pack_frame, unpack_frame
 
 EVALUATION_BATCH = 128
@@ -70,6 +71,10 @@ class Workplace:
         if run.batchnorm == "average" and flat.statistics is not None and not method_class.trains_added_values:
             raise ConfigError("batchnorm=average: masks do not send statistics; use batchnorm=frozen or batch")
         main = self._methods["main"] = method_class(settings.parameters, self._task(flat))
+        self.drawn = None if run.selection == "uniform" else run.drawn or 2 * main.task.participants
+        """How many clients are asked for their loss in a round, where that decides who takes part."""
+        if self.drawn is not None:
+            check_selection(main, self.drawn)
         self.sends_head = self.fits_head and not (overlaps and main.down_parts())
         """A head that is trained further travels with the weights, where they travel, and not by itself."""
 

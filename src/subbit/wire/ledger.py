@@ -88,7 +88,8 @@ class Ledger:
             uplink_bytes=sum(entry.frame_bytes for entry in uplink),
             downlink_bytes=sum(entry.frame_bytes for entry in downlink),
             one_off_bytes=sum(entry.frame_bytes for entry in self._entries if not entry.recurring),
-            uploads=_client_turns(uplink),
+            # Who was only asked for its loss, to choose participants, took no turn; what it said counts as theirs.
+            uploads=_client_turns([entry for entry in uplink if entry.part != "loss"]),
             downloads=_client_turns(downlink),
         )
 

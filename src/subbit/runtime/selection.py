@@ -1,0 +1,92 @@
+"""Clients chosen by their loss: some are drawn and asked, those of highest loss train.
+
+Cho, Wang, Joshi: "Towards Understanding Biased Client Selection in Federated Learning", AISTATS 2022 (power of choice);
+paper 001 draws 20 clients and trains 10.
+
+    server  draws `drawn` clients as it would draw participants, and sends them the broadcast
+    client  the mean cross entropy of that network on its own training data: one float32 in a frame of its own
+    server  the clients of highest loss, among equals the lower number, are sent their orders for the round
+
+This costs a broadcast for everyone who is asked, and both it and the answers are in the ledger. Who is asked keeps
+nothing, so who is chosen is sent the broadcast once more. And it tells the server something about every client that it
+asks, which a mean of changes would not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from subbit.codecs import Shared, make_codec
+from subbit.data.examples import Examples
+from subbit.errors import ConfigError, FrameError
+from subbit.methods.base import Method, Part, Turn
+from subbit.methods.local import TrainingError
+from subbit.methods.weights import WeightMethod
+from subbit.runtime.messages import Frames
+from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
+
+BATCH = 128
+LOSS_NUMBER = 254  # The part number of a loss: no method has so many parts.
+LOSS = Part("loss", make_codec("dense"), 1)
+
+
+def check_selection(method: Method[Any], drawn: int) -> None:
+    """Whether this method's clients can tell a loss before they train, and whether there is a choice at all."""
+    if not method.personal and not isinstance(method, WeightMethod):
+        raise ConfigError(
+            f"selection=high-loss: a broadcast of {method.name} is not a network whose loss a client could tell; "
+            "use a method that trains weights, or selection=uniform"
+        )
+    if drawn < method.task.participants:
+        raise ConfigError(
+            f"drawn={drawn}: fewer than the {method.task.participants} clients that train in a round; need as many"
+        )
+
+
+def own_loss(method: Method[Any], view: Any, data: Examples, turn: Turn) -> float:
+    """The mean cross entropy of the network as it was broadcast, or of the client's own where methods are personal."""
+    if method.personal:
+        method.personalise(view, data, turn)
+    elif isinstance(method, WeightMethod):
+        method.write(view)
+    flat, total = method.task.flat, 0.0
+    flat.evaluation_mode()
+    with torch.no_grad():
+        for start in range(0, len(data), BATCH):
+            batch = data.select(np.arange(start, min(len(data), start + BATCH)))
+            total += float(functional.cross_entropy(flat.module(batch.inputs), batch.labels, reduction="sum"))
+    loss = total / len(data)
+    if not np.isfinite(loss):
+        raise TrainingError(f"the loss of the broadcast network is {loss}")
+    return loss
+
+
+def pack_loss(method: Method[Any], loss: float, turn: Turn) -> bytes:
+    payload = LOSS.codec.encode(np.array([loss], dtype=np.float32), Shared(LOSS.size))
+    return pack_frame(payload, _address(method, turn.round_number, turn.client))
+
+
+def unpack_loss(method: Method[Any], frames: Frames, round_number: int, client: int) -> float:
+    if len(frames) != 1:
+        raise FrameError("length", f"the message has {len(frames)} frames, expected one, with a loss")
+    payload, _ = unpack_frame(frames[0], _address(method, round_number, client))
+    return float(LOSS.codec.decode(payload, Shared(LOSS.size))[0])
+
+
+def _address(method: Method[Any], round_number: int, client: int) -> Address:
+    template = method.task.flat.template.digest(f"main/{method.name}/loss")
+    return Address(Direction.UP, LOSS_NUMBER, LOSS.codec.number, template, round_number, client, LOSS.size)
+
+
+def of_highest_loss(losses: Mapping[int, float], count: int) -> tuple[int, ...]:
+    """That many clients, in their own order.
+
+    >>> of_highest_loss({0: 1.0, 3: 2.5, 4: 1.0, 7: 0.5}, 2)
+    (0, 3)
+    """
+    return tuple(sorted(sorted(losses, key=lambda client: (-losses[client], client))[:count]))
