@@ -48,8 +48,8 @@ from subbit.randomness import derive_key
 from subbit.wire.frame import HEADER_BYTES
 
 Levels = NDArray[np.uint16]
-LEAST_PLACES = 1000
-"""Of an upload without a budget: half a percent of a small network would be a few bytes behind a header of forty."""
+LEAST_PLACES = 256
+"""Of an upload without a budget: so small a share of a small network would be a few bytes behind a header of forty."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class SubbitParameters(ScoreParameters):
     normalise: bool = True
     learning_rate: float = 1.0
     """Of normalised steps: the root mean square of what one step moves the scores by."""
-    share: float = 0.005
+    share: float = 0.0008
     """Share of the places that an upload speaks of."""
     bits_per_round: int | None = None
     """Instead of `share`: bits that one upload may take, its header included."""
@@ -67,11 +67,11 @@ class SubbitParameters(ScoreParameters):
     """Which places: largest divergence of the mask, largest change of the score, or any."""
     residuals: bool = True
     """What is not sent is added to the client's next change."""
-    server_rate: float = 1.0
+    server_rate: float = 2.0
     """How far the server goes along the mean change."""
-    step: float = 0.5
+    step: float = 0.25
     """Of the grid on which scores go down."""
-    deadzone: float = 0.4
+    deadzone: float = 0.125
     """A place stays as clients hold it until the server's score is so far away."""
     score_limit: float = 5.0
     """Scores stay within: a mask that is certain could never change again."""
