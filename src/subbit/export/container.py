@@ -28,7 +28,8 @@ Tensors = dict[str, NDArray[Any]]
 
 def pack(kind: str, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> bytes:
     text = json.dumps(description, sort_keys=True)
-    whole = {name: np.ascontiguousarray(array) for name, array in sorted(tensors.items())}
+    # Not `ascontiguousarray`, to which a single number is an array of one.
+    whole = {name: np.asarray(array, order="C") for name, array in sorted(tensors.items())}
     digest = hashlib.sha256(f"{kind} {text}".encode())
     for name, array in whole.items():
         digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode())

@@ -76,7 +76,8 @@ def load_device(source: str | Path | bytes, module: nn.Module | None = None) -> 
         wanted = _signature(found.get(name))
         if wanted != _signature(tensors.get(name)):
             raise ModelError(
-                f"{name}: the file has {_signature(tensors.get(name))}, {description.model} needs {wanted}"
+                f"{name}: the file has {_signature(tensors.get(name))}, {description.model} needs {wanted}; a network "
+                "to which its method added something is read by load_device(file, module)"
             )
         with torch.no_grad():
             found[name].copy_(tensors[name])
@@ -95,7 +96,7 @@ def _resize(network: nn.Module, name: str, layer: nn.Module, tensors: dict[str, 
         columns = tensors[f"{prefix}columns"]
         if columns.dim() != 1 or columns.dtype != torch.int64:
             raise FrameError("value", f"{prefix}columns: needs numbers of columns")
-        layer = SelectedLinear(0, 0, True, columns)
+        layer = SelectedLinear(1, 1, True, columns)
         setattr(network.get_submodule(owner), own_name, layer)
     if f"{prefix}bias" in tensors and layer.bias is None:
         layer.bias = nn.Parameter(torch.zeros(0))
