@@ -27,3 +27,23 @@ class MaskCounts:
     def add(self, mask: Bits) -> None:
         add_bits_to_counts(mask, self.counts)
         self.total += 1
+
+
+class SignedCounts:
+    """How often each place was switched on by a flip, minus how often it was switched off."""
+
+    order_free = True
+
+    def __init__(self, size: int) -> None:
+        self._on = MaskCounts(size)
+        self._off = MaskCounts(size)
+
+    def add(self, flips: Bits, reference: Bits) -> None:
+        """A flip switches a place on where the reference mask has it off."""
+        self._on.add(flips & ~reference)
+        self._off.add(flips & reference)
+
+    def mean(self) -> NDArray[np.float64]:
+        """Of m_k - m_g over the clients; zero where nobody answered."""
+        mean: NDArray[np.float64] = (self._on.counts.astype(np.float64) - self._off.counts) / max(1, self._on.total)
+        return mean

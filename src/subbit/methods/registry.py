@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 METHOD_MODULES = {
     "bnn": "subbit.methods.bnn:Bnn",
+    "controlled-flips": "subbit.methods.controlled_flips:ControlledFlips",
     "deepreduce": "subbit.methods.deepreduce:DeepReduce",
     "deltamask": "subbit.methods.deltamask:DeltaMask",
     "drive": "subbit.methods.drive:Drive",
