@@ -1,0 +1,68 @@
+"""Write tables into the pages of docs/ from committed results of `subbit compare ... --json`.
+
+    subbit compare subbit fedpm --config experiments/fashion-masks.toml --seeds 3 --json > benchmarks/results/NAME.json
+    python benchmarks/render_comparisons.py
+
+A page says where: everything between `<!-- comparison: NAME -->` and `<!-- /comparison -->` is replaced. A test fails
+when a page shows anything else than what this makes of the committed file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+MARKERS = re.compile(
+    r"(?P<open><!-- comparison: (?P<name>[a-z0-9-]+) -->\n).*?(?P<close><!-- /comparison -->)", re.DOTALL
+)
+
+
+def render(comparison: dict[str, Any]) -> str:
+    first = next(iter(comparison["runs"].values()))[0]
+    target, personal = comparison["target"], "accuracy_by_client" in first
+    lines = [
+        f"`{first['model']}` on `{first['dataset']}`, {first['clients']} clients, {first['participants']} in a round, "
+        f"{first['rounds']} rounds, {comparison['seeds']} seed(s), mean and standard deviation"
+        + (" of the mean over devices of the accuracy on their own test sets" if personal else "")
+        + ". Bits are per trained parameter, client and round; MB are over all clients and rounds.",
+        "",
+        "| method | accuracy | before | up, bits | down, bits | up, MB | down, MB | once, MB |"
+        + (f" MB to {target:.3f} |" if target is not None else ""),
+        "|---" * (9 if target is not None else 8) + "|",
+    ]
+    for label, row in comparison["methods"].items():
+        cells = [
+            f"`{label}`",
+            f"{row['accuracy']:.3f} ± {row['accuracy_spread']:.3f}",
+            f"{row['accuracy_before']:.3f}",
+            f"{row['uplink_bpp']:.4f}",
+            f"{row['downlink_bpp']:.3f}",
+            f"{row['uplink_mb']:.2f}",
+            f"{row['downlink_mb']:.2f}",
+            f"{row['one_off_mb']:.2f}",
+        ]
+        if target is not None:
+            cells.append("never" if row["mb_to_target"] is None else f"{row['mb_to_target']:.2f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def rendered_page(text: str) -> str:
+    def replaced(match: re.Match[str]) -> str:
+        comparison = json.loads((RESULTS / f"{match['name']}.json").read_text())
+        return match["open"] + render(comparison) + match["close"]
+
+    return MARKERS.sub(replaced, text)
+
+
+def pages() -> list[Path]:
+    return [page for page in sorted((ROOT / "docs").glob("*.md")) if MARKERS.search(page.read_text())]
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(rendered_page(page.read_text()))
