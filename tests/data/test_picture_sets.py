@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -110,11 +111,9 @@ def test_emnist_idx_and_the_letters_that_count_from_one(tmp_path: Path) -> None:
 def test_class_folders_give_every_fifth_to_the_test(tmp_path: Path) -> None:
     """Of River_1 ... River_5, sorted by name, the fifth."""
     write_class_folders(tmp_path, ("River", "Forest"), 5)
-    write_image_names = sorted(path.name for path in (tmp_path / "River").iterdir())
     dataset = load_dataset(str(tmp_path))
     assert dataset.train.labels.tolist() == [0] * 4 + [1] * 4
     assert dataset.test.labels.tolist() == [0, 1]
-    assert write_image_names[4] == "River_5.jpg"
     assert np.array_equal(dataset.test.inputs[1], pixels(tmp_path / "River" / "River_5.jpg"))
 
 
@@ -183,7 +182,7 @@ def test_pcam(tmp_path: Path) -> None:
 
 
 def test_pcam_without_the_library_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    monkeypatch.setitem(sys.modules, "h5py", None)
     for split in ("train", "test"):
         for part in "xy":
             (tmp_path / f"camelyonpatch_level_2_split_{split}_{part}.h5").write_bytes(b"\x89HDF")

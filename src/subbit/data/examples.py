@@ -27,7 +27,8 @@ class Examples:
     """Inputs with one integer label each; `owners` is the natural id of each example (writer, speaker, device)."""
 
     inputs: Tensor
-    """Images uint8 [n, channels, height, width], features float32 [n, ...] or tokens int64 [n, length]."""
+    """Images uint8 [n, channels, height, width], videos uint8 [n, frames, channels, height, width], features float32
+    [n, ...] or tokens int64 [n, length]."""
     labels: Tensor
     """int64 [n], none negative."""
     owners: tuple[str, ...] | None = None
