@@ -13,18 +13,23 @@ Modules that are added start from values drawn from the seed, the same for every
 trained of the module itself: `subbit.peft.tuning`.
 
 The mean of LoRA's factors is not the factors of the mean: mean(B_k) mean(A_k) differs from mean(B_k A_k) as soon as
-clients differ in both. The paper averages factors, and so does this.
+clients differ in both. `lora_mean="product"` averages products and broadcasts the best factors of that rank, see
+`subbit.peft.products`; the paper's is "factors".
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 from torch import nn
 
+from subbit.aggregate import TrimmedMean, WeightedMean
 from subbit.config.values import require
+from subbit.methods.base import Payloads, State, Task, as_float32
 from subbit.methods.regularisers import RegularisedMethod, RegularisedParameters
+from subbit.peft.products import Factors, find_factors, products, with_products
 from subbit.peft.tuning import Tuning, tune
 
 PAPER_RATES: dict[Tuning, float] = {
@@ -61,6 +66,8 @@ class FedPeftParameters(RegularisedParameters):
     """Length of a prompt or prefix."""
     lora_rank: int = 4
     lora_alpha: int = 8
+    lora_mean: Literal["factors", "product"] = "factors"
+    """What the server averages of LoRA: A and B each by itself, or BA."""
 
     def __post_init__(self) -> None:
         if isinstance(self.learning_rate, str):
@@ -70,6 +77,11 @@ class FedPeftParameters(RegularisedParameters):
         super().__post_init__()
         for key in ("bottleneck", "prompt_tokens", "lora_rank", "lora_alpha"):
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
+        if self.lora_mean == "product":
+            plain = self.aggregator == "mean" and self.clip_norm is None and not self.remembers_losses
+            require(self.tuning == "lora", f"lora_mean=product: tuning={self.tuning} has no products")
+            # A residual would be added to factors that have been turned meanwhile.
+            require(plain, "lora_mean=product: needs aggregator=mean without clip_norm and error_feedback")
 
 
 class FedPeft(RegularisedMethod[FedPeftParameters]):
@@ -88,6 +100,11 @@ class FedPeft(RegularisedMethod[FedPeftParameters]):
         "paper": {"learning_rate": "paper", "momentum": 0.0, "weight_decay": 1e-4, "epochs": 10, "batch_size": 64},
     }
 
+    def __init__(self, parameters: FedPeftParameters, task: Task) -> None:
+        super().__init__(parameters, task)
+        wanted = parameters.lora_mean == "product"
+        self.factors: list[Factors] = find_factors(task.flat.template) if wanted else []
+
     @classmethod
     def prepare(cls, module: nn.Module, parameters: FedPeftParameters, classes: int, key: int) -> str | None:
         return tune(
@@ -99,3 +116,39 @@ class FedPeft(RegularisedMethod[FedPeftParameters]):
             rank=parameters.lora_rank,
             alpha=parameters.lora_alpha,
         )
+
+    # The mean of products travels with that of the changes, as more places of the same accumulator.
+
+    def accumulator(self) -> WeightedMean | TrimmedMean:
+        if not self.factors:
+            return super().accumulator()
+        sizes = [part.size for part in self.up_parts()] + [layer.inputs * layer.outputs for layer in self.factors]
+        return WeightedMean(sum(sizes))
+
+    def accumulate(
+        self,
+        accumulator: WeightedMean | TrimmedMean,
+        view: Any,
+        payloads: Payloads,
+        examples: int,
+        round_number: int,
+        client: int,
+    ) -> None:
+        if not self.factors:
+            super().accumulate(accumulator, view, payloads, examples, round_number, client)
+            return
+        trained = view["weights"].astype(np.float64) + payloads["weights"]
+        changes = [payloads[part.name] for part in self.up_parts()]
+        accumulator.add(np.concatenate([*changes, products(self.factors, trained)]), examples)
+
+    def step(self, state: State, accumulator: WeightedMean | TrimmedMean, round_number: int) -> State:
+        if not self.factors:
+            return super().step(state, accumulator, round_number)
+        size = sum(part.size for part in self.up_parts())
+        mean = accumulator.mean()
+        changes = WeightedMean(size)
+        changes.add(mean[:size], 1)
+        after = super().step(state, changes, round_number)
+        weights = np.asarray(after["weights"], dtype=np.float64)
+        after["weights"] = as_float32(with_products(self.factors, weights, mean[size:]))
+        return after
