@@ -11,8 +11,8 @@ Ours. What was tried on the way, with its numbers: docs/flagship.md.
 
 Three things differ from FedPM and DeltaMask (paper 000).
 
-Steps follow the size of the gradient. Adam moves every score by about the same distance, so that nine flips in ten are
-noise; the gradient of masks is heavy-tailed, and one percent of the places holds half of its energy.
+Steps follow the size of the gradient. Adam moves every score by about the same distance, whatever its gradient; but the
+gradient of masks is heavy-tailed, a small share of the places holds most of its energy, and clients agree about these.
 
 What goes up is the change of the scores and not a draw of the mask. A flip says +1 or -1 where the change is a few
 hundredths, which is unbiased and very noisy; a sign with a common magnitude is nearly all there is to say about the

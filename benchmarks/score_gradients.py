@@ -1,0 +1,91 @@
+"""How the gradient of mask scores is distributed over the places, and how far clients agree about it.
+
+    python benchmarks/score_gradients.py experiments/fashion-masks.toml > benchmarks/results/score-gradients.json
+
+One batch of each of the first clients, at the scores with which training starts, with the head that the run fits.
+`docs/flagship.md` shows the numbers (benchmarks/render_flagship.py).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from subbit.config.load import read_toml, resolve
+from subbit.methods.scores import ScoreMethod
+from subbit.methods.subbit import Subbit
+from subbit.randomness import derive_key
+from subbit.runtime.engines import InProcess
+from subbit.runtime.problem import build_problem
+from subbit.runtime.round import ServerState, run_round
+from subbit.runtime.workplace import Workplace
+from subbit.wire.ledger import Ledger
+
+CLIENTS, BATCH = 12, 16
+
+
+def gradients(workplace: Workplace) -> Tensor:
+    """[clients, places]: the gradient of the scores on one batch of each client."""
+    method = workplace.method("main")
+    assert isinstance(method, ScoreMethod)
+    flat = method.task.flat
+    scores = torch.from_numpy(np.asarray(method.start()["scores"]))
+    flat.training_mode()
+    found = []
+    for client in range(CLIENTS):
+        data = workplace.problem.client_data(client)
+        batch = data.select(np.arange(min(BATCH, len(data))))
+        method.reparametrisation.write(scores, flat.weights, derive_key(0, "gradients", client))
+        flat.zero_gradient()
+        functional.cross_entropy(flat.module(batch.inputs), batch.labels).backward()
+        gradient = torch.zeros_like(scores)
+        method.reparametrisation.pull_back(flat.gradient, scores, gradient)
+        found.append(gradient)
+    return torch.stack(found)
+
+
+def cosine(left: Tensor, right: Tensor) -> float:
+    return float(left @ right / (left.norm() * right.norm()))
+
+
+def main(config: str) -> None:
+    settings = resolve(read_toml(Path(config)), ["method=subbit", "workers=1"])
+    workplace = Workplace(build_problem(settings.run), settings)
+    assert isinstance(workplace.method("main"), Subbit)
+    state = ServerState("head", 0, workplace.method("head").start())
+    run_round(
+        workplace.method("head"),
+        state,
+        InProcess(workplace, 1),
+        Ledger(),
+        workplace.problem.clients_with_data(),
+        1.0,
+        None,
+    )
+    workplace.write_head(np.asarray(state.method["head"]))
+    each = gradients(workplace)
+    energy = each.square().sort(dim=1, descending=True).values.mean(dim=0)
+    share = energy.cumsum(0) / energy.sum()
+    one, other = each[: CLIENTS // 2].mean(dim=0), each[CLIENTS // 2 :].mean(dim=0)
+    largest = one.abs().topk(one.numel() // 100).indices
+    agreeing = (torch.sign(one[largest]) == torch.sign(other[largest])).float().mean()
+    result = {
+        "config": config,
+        "places": one.numel(),
+        "clients": CLIENTS,
+        "energy_of_largest": {str(part): float(share[int(part * len(share))]) for part in (0.001, 0.01, 0.1)},
+        "cosine_of_halves": cosine(one, other),
+        "cosine_of_halves_of_signs": cosine(torch.sign(one), torch.sign(other)),
+        "sign_agreement_of_largest_hundredth": float(agreeing),
+    }
+    print(json.dumps(result, indent=2))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
