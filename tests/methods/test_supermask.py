@@ -67,14 +67,17 @@ def test_the_moments_survive_the_engine_and_the_checkpoint_form_of_a_memory(meth
 
 
 def test_training_is_that_of_a_plain_loop_with_the_straight_through_estimator() -> None:
-    """mask = [u < theta] + theta - stop(theta), SGD with momentum: autograd and torch's optimiser do the rest."""
+    """mask = [u < theta] + theta - stop(theta), SGD with momentum: autograd and torch's optimiser do the rest.
+
+    One round of warm-up: half of the learning rate in the first of the two."""
     values = {"optimizer": "sgd", "learning_rate": 50.0, "batch_size": 32}
-    found = trained_scores("supermask", rounds=2, **values)
+    found = trained_scores("supermask", rounds=2, warmup_rounds=1, **values)
     data, network = digits_problem().train.select(np.arange(EXAMPLES)), mlp()
     frozen = [network[2].weight.detach().clone(), network[4].weight.detach().clone()]
     scores = [torch.zeros_like(weight, requires_grad=True) for weight in frozen]
     optimizer = torch.optim.SGD(scores, lr=50.0, momentum=0.9)
     for epoch in range(2):
+        optimizer.param_groups[0]["lr"] = 25.0 if epoch == 0 else 50.0
         for step, chosen in enumerate(batches(EXAMPLES, 32, derive_key(0, "batches", epoch, 0, 0))):
             drawn = uniforms(derive_key(0, "training-draw", epoch, 0, step), 0, 64 * 16 + 16 * 10) / 2.0**32
             weights = []

@@ -12,7 +12,7 @@ of R epochs does. With several clients it is FedAvg on scores, at 32 bits per pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,21 +24,11 @@ from subbit.aggregate import WeightedMean
 from subbit.codecs import make_codec
 from subbit.data.examples import Examples
 from subbit.methods.base import Method, ParametersType, Part, Payloads, State, Turn, Update, as_float32
-from subbit.methods.local import LocalTraining, train_locally
+from subbit.methods.local import train_locally
 from subbit.methods.masks import MaskMethod
 from subbit.models.reparametrisation import Reparametrisation
 
 MOMENT = "optimizer-"  # Begins the names of the optimiser's moments in a client's memory.
-
-
-@dataclass(frozen=True)
-class OneMoreEpoch(LocalTraining):
-    """An epoch with an optimiser that is already under way."""
-
-    under_way: torch.optim.Optimizer = field(kw_only=True)
-
-    def make_optimizer(self, trained: Tensor) -> torch.optim.Optimizer:
-        return self.under_way
 
 
 class CentralScores(Method[ParametersType]):
@@ -53,11 +43,6 @@ class CentralScores(Method[ParametersType]):
 
     def initial_scores(self) -> NDArray[np.float32]:
         raise NotImplementedError
-
-    def learning_rate(self, epoch: int) -> float:
-        """Of an epoch, counted over the whole run."""
-        rate: float = self.parameters.learning_rate
-        return rate
 
     def constrain(self, scores: Tensor) -> None:
         """What scores are kept to after each step, in place."""
@@ -106,15 +91,23 @@ class CentralScores(Method[ParametersType]):
         scores, loss = torch.from_numpy(view.copy()), 0.0
         optimizer: torch.optim.Optimizer = self.parameters.make_optimizer(scores)
         _recall(optimizer, scores, turn.memory)
-        settings = OneMoreEpoch(batch_size=self.parameters.batch_size, under_way=optimizer)
-        first = turn.round_number * self.parameters.epochs
-        for epoch in range(first, first + self.parameters.epochs):
+        # An epoch takes the place of a round: all keys then follow from its number, and so does the learning rate.
+        epochs = self.parameters.epochs
+        task = replace(self.task, rounds=self.task.rounds * epochs)
+        settings = replace(self.parameters, epochs=1, warmup_rounds=self.parameters.warmup_rounds * epochs)
+        for epoch in range(turn.round_number * epochs, (turn.round_number + 1) * epochs):
             for group in optimizer.param_groups:
-                group["lr"] = self.learning_rate(epoch)
-            # The epoch takes the place of the round: all keys then follow from it alone.
+                group["lr"] = self.parameters.learning_rate
             numbered = Turn(epoch, turn.client, turn.memory)
             loss = train_locally(
-                self.task, settings, self.reparametrisation, scores, data, numbered, constrain=self.constrain
+                task,
+                settings,
+                self.reparametrisation,
+                scores,
+                data,
+                numbered,
+                constrain=self.constrain,
+                optimizer=optimizer,
             )
         _remember(optimizer, scores, turn.memory)
         return scores, loss

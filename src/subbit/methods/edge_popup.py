@@ -35,7 +35,7 @@ class EdgePopupParameters(LocalTraining):
     optimizer: Literal["adam", "sgd"] = "sgd"
     learning_rate: float = 0.1
     weight_decay: float = 1e-4
-    schedule: Literal["cosine", "const"] = "cosine"
+    schedule: Literal["constant", "cosine"] = "cosine"
     """Of the learning rate, over all epochs of the run: along half a cosine to 0, or none."""
     keep: float = 0.5
     """Share of the weights of each tensor that makes up the subnetwork."""
@@ -75,12 +75,6 @@ class EdgePopup(CentralScores[EdgePopupParameters]):
             view.div_(math.sqrt(max(1, math.prod(view.shape[1:]))))
         initial: NDArray[np.float32] = scores.numpy()
         return initial
-
-    def learning_rate(self, epoch: int) -> float:
-        rate = super().learning_rate(epoch)
-        if self.parameters.schedule == "const":
-            return rate
-        return rate * 0.5 * (1 + math.cos(math.pi * epoch / (self.task.rounds * self.parameters.epochs)))
 
     def write_network(self, state: State, network: str, key: int) -> None:
         scores = torch.from_numpy(np.asarray(state["scores"]))
