@@ -72,6 +72,7 @@ def test_a_round_averages_what_clients_changed() -> None:
     state = method.start()
     view = {"weights": state["weights"]}
     accumulator, expected = method.accumulator(), 0.0
+    assert method.step(state, accumulator, 0) == state  # Nobody answered with an example.
     for client, examples in ((0, 1), (1, 3)):
         change = np.zeros(method.size, dtype=np.float32)
         trained = np.asarray(state["weights"], dtype=np.float64).copy()

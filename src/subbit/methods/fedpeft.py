@@ -142,8 +142,10 @@ class FedPeft(RegularisedMethod[FedPeftParameters]):
         accumulator.add(np.concatenate([*changes, products(self.factors, trained)]), examples)
 
     def step(self, state: State, accumulator: WeightedMean | TrimmedMean, round_number: int) -> State:
-        if not self.factors:
+        if not self.factors or not isinstance(accumulator, WeightedMean):
             return super().step(state, accumulator, round_number)
+        if not accumulator.weight:
+            return state  # Nobody had an example: the mean of no products is not zero.
         size = sum(part.size for part in self.up_parts())
         mean = accumulator.mean()
         changes = WeightedMean(size)
