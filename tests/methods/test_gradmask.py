@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,18 @@ from hypothesis import strategies as st
 
 from subbit.codecs import Shared
 from subbit.codecs.bits import unpack_bits
+from subbit.config.load import read_toml
 from subbit.errors import ConfigError, PayloadError
 from subbit.methods.base import Turn, Update
 from subbit.methods.gradmask import GradMask
+from subbit.report.compare import contender_settings, parse_contender
 from subbit.runtime.messages import decode_parts, encode_parts
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES, Direction
 from tests.problems import conv_net, digits_problem, mlp, settings
 
+ROOT = Path(__file__).parent.parent.parent
 SIZE, ACTIVE = 1210, 363
 """Of the MLP 64-16-10: 64 * 16 + 16 + 16 * 10 + 10 weights, and 0.3 of them."""
 MASKS = ["random", "least-sensitive", "most-sensitive", "lowest-magnitude", "highest-magnitude"]
@@ -319,3 +324,34 @@ def test_examples_that_are_normalised_together_have_no_gradient_of_their_own() -
         Workplace(digits_problem(conv_net()), settings(method="gradmask", mask="least-sensitive", batchnorm="batch"))
     chosen = settings(method="gradmask", mask="least-sensitive", batchnorm="batch", fisher="batch", rounds=1)
     assert run_job(digits_problem(conv_net()), chosen).summary["failed_clients"] == 0
+
+
+def test_the_page_shows_what_the_committed_file_says() -> None:
+    rendering = runpy.run_path(str(ROOT / "benchmarks" / "render_gradmask.py"))
+    page = (ROOT / "docs" / "gradient-masks.md").read_text()
+    assert rendering["rendered_page"](page) == page
+
+
+def test_the_table_has_a_row_for_every_contender_of_the_benchmark() -> None:
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "gradmask.py"))
+    rendering = runpy.run_path(str(ROOT / "benchmarks" / "render_gradmask.py"))
+    contenders = benchmark["rows"](0.1)
+    assert contenders["control: all weights, as small a step"] == "fedavg:learning_rate=0.03"
+    job = {"model": "m", "dataset": "d", "clients": 4, "participants": 2, "rounds": 3}
+    row = {"accuracy": 0.5, "accuracy_spread": 0.25, "uplink_bpp": 9.6, "downlink_bpp": 32.0}
+    labels = list(contenders.values())
+    found = {"seeds": 2, "runs": {label: [job] for label in labels}, "methods": dict.fromkeys(labels, row)}
+    table = rendering["render"]({"rows": contenders, "splits": {"IID": found, "two classes": found}})
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(contenders)
+    assert rows[2] == "| FedAvg, all weights | 0.500 ± 0.250 | 0.500 ± 0.250 | 9.60 | 32.00 | `fedavg` |"
+
+
+@pytest.mark.parametrize("split", ["iid", "2class", "starved"])
+def test_every_contender_of_the_benchmark_has_settings_that_resolve(split: str) -> None:
+    values = read_toml(ROOT / "experiments" / f"gradmask-{split}.toml")
+    assert values["fedavg"]["learning_rate"] == values["gradmask"]["learning_rate"]
+    rows = runpy.run_path(str(ROOT / "benchmarks" / "gradmask.py"))["rows"](values["fedavg"]["learning_rate"])
+    contenders = [parse_contender(contender) for contender in rows.values()]
+    for contender in contenders:
+        assert contender_settings(contender, contenders, values, [], seed=0).run.method == contender.method

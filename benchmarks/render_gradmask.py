@@ -1,0 +1,50 @@
+"""Write the table of docs/gradient-masks.md from `benchmarks/results/gradmask.json`, made by `benchmarks/gradmask.py`.
+
+A test fails when the page shows anything else than what this makes of the committed file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "gradmask.json", ROOT / "docs" / "gradient-masks.md"
+MARKERS = re.compile(r"(<!-- generated: gradmask -->\n).*?(<!-- /generated -->)", re.DOTALL)
+
+
+def render(results: dict[str, Any]) -> str:
+    splits = results["splits"]
+    first = next(iter(splits.values()))
+    job = next(iter(first["runs"].values()))[0]
+    sizes = "; ".join(
+        f"{split}: {run['clients']} clients, {run['participants']} in each of {run['rounds']} rounds"
+        for split, run in ((split, next(iter(found["runs"].values()))[0]) for split, found in splits.items())
+    )
+    lines = [
+        f"`{job['model']}` on `{job['dataset']}`, accuracy of the last round, mean and standard deviation of "
+        f"{first['seeds']} seed(s). {sizes}. Bits are per trained parameter, client and round, on the first split.",
+        "",
+        "| | " + " | ".join(splits) + " | up, bits | down, bits | run as |",
+        "|---" * (len(splits) + 4) + "|",
+    ]
+    for what, label in results["rows"].items():
+        cells = [what]
+        for found in splits.values():
+            row = found["methods"][label]
+            cells.append(f"{row['accuracy']:.3f} ± {row['accuracy_spread']:.3f}")
+        bits = first["methods"][label]
+        cells += [f"{bits['uplink_bpp']:.2f}", f"{bits['downlink_bpp']:.2f}", f"`{label}`"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def rendered_page(text: str) -> str:
+    table = render(json.loads(RESULTS.read_text())) if RESULTS.exists() else "Not measured yet.\n"
+    return MARKERS.sub(lambda match: match.group(1) + table + match.group(2), text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered_page(PAGE.read_text()))
