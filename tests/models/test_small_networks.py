@@ -10,7 +10,7 @@ from subbit.models.small import Conv4, Conv6, Conv10, Mlp, signed_constant_
 from subbit.randomness import torch_generator
 
 SHAPES = {
-    **dict.fromkeys(("mlp", "mlp-small", "conv4"), (1, 28, 28)),
+    **dict.fromkeys(("mlp", "mnistfc", "mlp-small", "conv4"), (1, 28, 28)),
     "har-mlp": (561,),
     "char-lstm": (20,),
     "next-char": (80,),

@@ -30,6 +30,7 @@ from subbit.randomness import derive_key, torch_randomness
 BUNDLED = {"subbit/vit-micro": Path(__file__).with_name("vit_micro")}
 SMALL_MODELS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
     "mlp": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
+    "mnistfc": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
     "mlp-small": lambda input_shape, classes: Mlp((prod(input_shape), 20, 20, classes)),
     "conv4": Conv4,
     "conv6": Conv6,
@@ -44,6 +45,7 @@ SMALL_MODELS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
 }
 INPUTS: dict[str, tuple[tuple[int, ...], str]] = {
     "mlp": ((1, 2, 3), "any shape"),
+    "mnistfc": ((1, 2, 3), "any shape"),
     "mlp-small": ((1, 2, 3), "any shape"),
     "har-mlp": ((1, 2, 3), "any shape"),
     "char-lstm": ((1,), "texts (length,)"),
@@ -51,6 +53,9 @@ INPUTS: dict[str, tuple[tuple[int, ...], str]] = {
 }
 """Ranks of one example and the same in words; of all other small networks these are images."""
 IMAGES = ((3,), "images (channels, height, width)")
+FROM_ZERO = ("mnistfc", "mlp-small")
+"""Pixels from 0 to 1, others from -1 to 1. A background of -1 adds up to noise in every unit where weights are drawn
+anew in every step, and a background of 0 to nothing."""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 
 
@@ -69,7 +74,8 @@ def model_names() -> list[ModelInfo]:
             "subbit/vit-micro", "vision transformer pre-trained on CIFAR-10, in the package: 32x32, 8 blocks", 905952
         ),
         ModelInfo("mlp", "784-300-100-10 with ReLU, for inputs of any shape", 266610),
-        ModelInfo("mlp-small", "784-20-20-10 with ReLU, for inputs of any shape", 16330),
+        ModelInfo("mnistfc", "784-300-100-10 of Zampling: as mlp, but pixels from 0 to 1", 266610),
+        ModelInfo("mlp-small", "784-20-20-10 of Zampling, pixels from 0 to 1", 16330),
         ModelInfo("conv4", "four convolutions of FedPM, three dense layers, for images (here 1x28x28)", 1933258),
         ModelInfo("conv6", "six convolutions of FedPM, three dense layers, for images (here 3x32x32)", 2262602),
         ModelInfo("conv10", "ten convolutions of FedPM, three dense layers, for images (here 3x32x32)", 19173962),
@@ -132,7 +138,8 @@ def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | Non
     with torch_randomness(derive_key(key, "backbone")):
         network = SMALL_MODELS[name](input_shape, classes)
     if not isinstance(network, CharLstm):
-        network.preprocess = Preprocess(network.image_size, mean=0.5, std=0.5)
+        middle, width = (0.0, 1.0) if name in FROM_ZERO else (0.5, 0.5)
+        network.preprocess = Preprocess(network.image_size, mean=middle, std=width)
     kaiming_(network.head, key)
     return network
 
