@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from subbit.errors import QuorumError
 from subbit.runtime.client import EvaluationOrder, client_turn
@@ -26,10 +27,22 @@ class Tampering:
         for order in reversed(orders) if self.backwards else orders:
             yield self.tamper(order, client_turn(self.workplace, order))
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[int]:
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
         raise NotImplementedError
 
     def close(self) -> None: ...
+
+
+def test_a_head_of_the_users_own_is_drawn_anew_where_that_is_asked_for() -> None:
+    problem = digits_problem()
+    given = problem.module[-1].weight.detach().clone()  # type: ignore[index,union-attr]
+    kept, drawn, again = (
+        Workplace(problem, settings(head=head, select="2.weight")).module[-1].weight.detach()  # type: ignore[index,union-attr]
+        for head in ("keep", "kaiming", "kaiming")
+    )
+    assert kept.equal(given)
+    assert not drawn.equal(given)
+    assert drawn.equal(again)
 
 
 def one_round(

@@ -18,10 +18,11 @@ from subbit.codecs import Shared, make_codec
 from subbit.config.load import Settings
 from subbit.errors import ConfigError, ModelError
 from subbit.methods.base import Method, State, Task
-from subbit.methods.heads import HEAD_METHODS
+from subbit.methods.heads import HEAD_METHODS, find_linear_head
 from subbit.methods.local import LocalTraining
 from subbit.methods.registry import find_method
 from subbit.models import FlatModel, Template, find_blocks, select_parameters
+from subbit.models.heads import kaiming_
 from subbit.randomness import derive_key
 from subbit.runtime.messages import Phase
 from subbit.runtime.problem import Problem
@@ -49,6 +50,9 @@ class Workplace:
         self.module = copy.deepcopy(problem.module)
         method_class = find_method(run.method)
         selection = self._prepare(method_class)
+        if run.head == "kaiming":
+            # The draw with which the library's own models are loaded: this is for modules that come with a head.
+            kaiming_(find_linear_head(self.module), derive_key(run.seed, "model"))
         self.fits_head = run.head in HEAD_METHODS
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}
