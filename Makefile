@@ -7,7 +7,7 @@ READY := .venv/.ready
 $(READY): pyproject.toml
 	@test -d .venv || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,flower,export,peft]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,flower,export,peft,privacy]"
 	@touch $@
 
 install: $(READY)  ## Make .venv and install subbit with what its tests need

@@ -251,6 +251,8 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
         table.add_row(f"hours on {summary['link_mbit']:g} Mbit/s", f"{summary['link_hours']:.4f}")
     if "false_flips_per_upload" in summary:
         table.add_row("false flips per upload", f"{summary['false_flips_per_upload']:.1f}")
+    if "privacy" in summary:
+        table.add_row("privacy", summary["privacy"]["guarantee"])
     if summary["failed_clients"]:
         causes = ", ".join(f"{count} {cause}" for cause, count in summary["failures"].items())
         table.add_row("failed client turns", f"{summary['failed_clients']} ({causes})")

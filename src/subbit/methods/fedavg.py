@@ -21,6 +21,7 @@ class FedAvg(WeightMethod[WeightParameters]):
     citation = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
     sends_up = "change of the trained weights, float32 or compressed"
     sends_down = "trained weights, float32"
+    private = True
     Parameters = WeightParameters
     presets: ClassVar = {
         "default": {},

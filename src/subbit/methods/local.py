@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -67,6 +69,10 @@ class LocalTraining:
             return torch.optim.Adam([trained], lr=self.learning_rate, weight_decay=self.weight_decay)
         return torch.optim.SGD([trained], lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
 
+    def draw_batches(self, count: int, key: int) -> Iterator[NDArray[np.int64]]:
+        """The examples of every step of an epoch, by position."""
+        return batches(count, self.batch_size, key)
+
 
 def train_locally(
     task: Task,
@@ -105,7 +111,7 @@ def train_locally(
     with torch_randomness(derive_key(seed, "module", *where)):
         for epoch in range(settings.epochs):
             losses = []
-            for chosen in batches(len(data), settings.batch_size, derive_key(seed, "batches", *where, epoch)):
+            for chosen in settings.draw_batches(len(data), derive_key(seed, "batches", *where, epoch)):
                 batch = data.select(chosen)
                 reparametrisation.write(trained, flat.weights, derive_key(seed, "training-draw", *where, step))
                 loss = compute(batch)

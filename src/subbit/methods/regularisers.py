@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from subbit.config.values import require
 from subbit.data.examples import Examples
-from subbit.errors import ModelError
+from subbit.errors import ConfigError, ModelError
 from subbit.methods.base import ParametersType, Task, Turn
 from subbit.methods.local import train_locally
 from subbit.methods.weights import WeightMethod, WeightParameters
@@ -73,9 +73,13 @@ class RegularisedParameters(WeightParameters):
 class RegularisedMethod(WeightMethod[ParametersType]):
     """A method whose local training may be regularised. `Parameters` extends `RegularisedParameters`."""
 
+    private = True
+
     def __init__(self, parameters: ParametersType, task: Task) -> None:
         super().__init__(parameters, task)
         if self.parameters.regulariser == "moon":
+            if self.mechanism is not None:
+                raise ConfigError("privacy: moon contrasts whole batches, so that no gradient is that of one example")
             self.head()  # A module without a head is refused now, and not by every client.
 
     def head(self) -> nn.Module:
@@ -85,7 +89,9 @@ class RegularisedMethod(WeightMethod[ParametersType]):
 
     def train_weights(self, trained: Tensor, data: Examples, turn: Turn) -> float:
         hooks = self.regulariser(trained, turn)
-        loss = train_locally(self.task, self.parameters, Identity(self.size), trained, data, turn, **hooks)
+        backward = self.backward(data, turn)
+        network = Identity(self.size)
+        loss = train_locally(self.task, self.parameters, network, trained, data, turn, backward=backward, **hooks)
         self.remember(trained, turn)
         return loss
 

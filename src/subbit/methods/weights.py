@@ -12,13 +12,14 @@ in float32, and are averaged the same way; otherwise they never change.
 
 A client that lies can move a mean as far as it likes. `aggregator` and `clip_norm` bound what one client can do, and
 then every client has the same weight, since the number of examples is the client's word too: see
-`subbit.aggregate.robust`.
+`subbit.aggregate.robust`. And a server that is curious can learn about a client's examples from a change: `privacy`
+adds noise to local training, see `subbit.privacy`, in methods that say they are `private`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -30,9 +31,12 @@ from subbit.codecs import Codec, Shared, make_codec
 from subbit.codecs.topk import with_error_feedback
 from subbit.config.values import require
 from subbit.data.examples import Examples
-from subbit.methods.base import Method, ParametersType, Part, Payloads, State, Turn, Update, as_float32
-from subbit.methods.local import LocalTraining, train_locally
+from subbit.errors import ConfigError
+from subbit.methods.base import Method, ParametersType, Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.methods.local import train_locally
 from subbit.models.reparametrisation import Identity
+from subbit.privacy.mechanism import GaussianMechanism, PrivateBackward
+from subbit.privacy.parameters import PrivateTraining
 from subbit.randomness import derive_key
 
 WeightCodec = Literal["dense", "int8", "eden", "drive", "qsgd", "topk", "ternary"]
@@ -40,7 +44,7 @@ BIASED = ("topk", "ternary")
 
 
 @dataclass(frozen=True)
-class WeightParameters(LocalTraining):
+class WeightParameters(PrivateTraining):
     learning_rate: float = 1e-3
     codec: WeightCodec = "dense"
     """How a change goes up: float32, or one of the compressors."""
@@ -85,7 +89,19 @@ class WeightMethod(Method[ParametersType]):
     networks = ("trained",)
     trains_added_values = True
     primary_network = "trained"
+    private: ClassVar[bool] = False
+    """True where clients look at their examples in `train_locally` alone, and hand it `self.backward`."""
     parameters: Any
+
+    def __init__(self, parameters: ParametersType, task: Task) -> None:
+        super().__init__(parameters, task)
+        self.mechanism: GaussianMechanism | None = None
+        if isinstance(parameters, PrivateTraining) and parameters.privacy != "none":
+            if not self.private:
+                raise ConfigError(
+                    f"privacy={parameters.privacy}: {self.name} is not private; use fedavg, with any codec, or fedpeft"
+                )
+            self.mechanism = GaussianMechanism(parameters, task)
 
     def down_parts(self) -> tuple[Part, ...]:
         return (Part("weights", make_codec("dense"), self.size), *self._statistics_part())
@@ -126,11 +142,18 @@ class WeightMethod(Method[ParametersType]):
         changes = {name: as_float32(after[name] - view[name]) for name in after}
         if self.parameters.remembers_losses:
             changes["weights"] = self._with_what_was_lost(changes["weights"], view, turn)
+        if self.mechanism is not None:
+            return Update(changes, len(data), {"noise_multiplier": self.mechanism.noise_multiplier(len(data))})
         return Update(changes, len(data), {"loss": loss})
 
     def train_weights(self, trained: Tensor, data: Examples, turn: Turn) -> float:
         """Train the vector in place, starting from the broadcast; returns the loss. For kin to override."""
-        return train_locally(self.task, self.parameters, Identity(self.size), trained, data, turn)
+        backward = self.backward(data, turn)
+        return train_locally(self.task, self.parameters, Identity(self.size), trained, data, turn, backward=backward)
+
+    def backward(self, data: Examples, turn: Turn) -> PrivateBackward | None:
+        """A private step instead of the ordinary one, where privacy is asked for."""
+        return None if self.mechanism is None else self.mechanism.turn(len(data), turn)
 
     def _with_what_was_lost(self, change: NDArray[np.float32], view: Any, turn: Turn) -> NDArray[np.float32]:
         part = self.up_parts()[0]

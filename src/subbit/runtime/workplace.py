@@ -23,6 +23,7 @@ from subbit.methods.local import LocalTraining
 from subbit.methods.registry import find_method
 from subbit.models import FlatModel, Template, find_blocks, select_parameters
 from subbit.models.heads import kaiming_
+from subbit.privacy.refusals import refuse_run
 from subbit.randomness import derive_key
 from subbit.runtime.messages import Phase
 from subbit.runtime.problem import Problem
@@ -44,6 +45,7 @@ def count_blocks(module: nn.Module) -> int:
 class Workplace:
     def __init__(self, problem: Problem, settings: Settings) -> None:
         run = settings.run
+        refuse_run(run, settings.parameters)
         self.problem = problem
         self.settings = settings
         # A copy: the user's module stays as it is, and tensors that arrived in shared memory are not written to.

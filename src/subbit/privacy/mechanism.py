@@ -1,0 +1,60 @@
+"""A private step of local training: clipped gradients of single examples, summed, with Gaussian noise.
+
+    (sum_i g_i min(1, C / |g_i|) + sigma C N(0, 1)) / (q n)
+
+for `train_locally`'s hook `backward`. All that is done with the result afterwards (optimiser, weight decay, codecs,
+residuals of error feedback, aggregation) cannot make it less private.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from subbit.data.examples import Examples
+from subbit.methods.base import Task, Turn
+from subbit.privacy.parameters import PrivateTraining
+from subbit.privacy.per_sample import PerSampleGradients
+from subbit.privacy.refusals import refuse_module
+from subbit.privacy.sampling import Sampling, system_key
+from subbit.randomness import derive_key, numpy_generator
+
+
+class GaussianMechanism:
+    """What the private turns of all clients of a task share."""
+
+    def __init__(self, parameters: PrivateTraining, task: Task) -> None:
+        self.parameters = parameters
+        self.task = task
+        self.gradients = PerSampleGradients(task.flat)
+        refuse_module(task, self.gradients)
+
+    def noise_multiplier(self, examples: int) -> float:
+        return self.parameters.noise_multiplier(examples, self.task.rounds)
+
+    def turn(self, examples: int, turn: Turn) -> PrivateBackward:
+        return PrivateBackward(self, examples, turn)
+
+
+class PrivateBackward:
+    """The steps of one turn."""
+
+    def __init__(self, mechanism: GaussianMechanism, examples: int, turn: Turn) -> None:
+        parameters = mechanism.parameters
+        self.gradients = mechanism.gradients
+        self.bound = parameters.max_gradient_norm
+        self.deviation = mechanism.noise_multiplier(examples) * self.bound
+        self.expected = Sampling(examples, parameters.batch_size).expected
+        self.where = (mechanism.task.seed, "privacy-noise", turn.round_number, turn.client)
+        self.repeatable = parameters.noise_source == "seed"
+        self.step = 0
+
+    def __call__(self, batch: Examples) -> float:
+        gradient = self.gradients.clipped_sum(batch, self.bound)
+        key = derive_key(*self.where, self.step) if self.repeatable else system_key()
+        # In double precision: float32 draws end at less than six standard deviations.
+        noise = numpy_generator(key).standard_normal(gradient.numel()) * self.deviation
+        torch.add(gradient, torch.from_numpy(noise), out=gradient)
+        self.gradients.flat.gradient.copy_(gradient / self.expected)
+        self.step += 1
+        # The loss of a batch is no part of the budget: it is neither reported nor allowed to fail the turn.
+        return 0.0

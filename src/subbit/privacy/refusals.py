@@ -1,0 +1,77 @@
+"""Networks and runs for which a guarantee would be wrong: refused before the first round, saying why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from subbit.config.schema import RunConfig
+from subbit.data.examples import Examples
+from subbit.errors import ConfigError, ModelError
+from subbit.methods.base import Task
+from subbit.models.flat import FlatModel
+from subbit.privacy.parameters import PrivateTraining
+from subbit.privacy.per_sample import PerSampleGradients
+from subbit.randomness import derive_key, torch_randomness
+
+
+def refuse_run(run: RunConfig, parameters: Any) -> None:
+    """What else of a run looks at the clients' examples, or lets others take the noise away again."""
+    if not isinstance(parameters, PrivateTraining) or parameters.privacy == "none":
+        return
+    asked = f"privacy={parameters.privacy}"
+    if run.head in ("probe", "lda"):
+        raise ConfigError(
+            f"{asked}: head={run.head} fits the head on the clients' examples without noise; "
+            "use head=kaiming or head=keep, and a selection that trains the head"
+        )
+    if run.selection != "uniform":
+        raise ConfigError(f"{asked}: selection={run.selection} tells losses without noise; use selection=uniform")
+    if run.engine == "deployment" and parameters.noise_source == "seed":
+        raise ConfigError(
+            f"{asked}: everyone in a deployment knows the seed and could take the noise away; use noise_source=system"
+        )
+
+
+def refuse_module(task: Task, gradients: PerSampleGradients) -> None:
+    _refuse_statistics(task.flat)
+    _refuse_what_cannot_be_vectorised(task, gradients)
+
+
+def _refuse_statistics(flat: FlatModel) -> None:
+    if flat.batchnorm == "frozen":
+        return
+    for name, layer in flat.module.named_modules():
+        if isinstance(layer, _BatchNorm) or getattr(layer, "running_mean", None) is not None:
+            raise ModelError(
+                f"privacy: {name!r} is {type(layer).__name__} with batchnorm={flat.batchnorm}: its statistics mix the "
+                "examples of a batch, so that no gradient is that of one example; use batchnorm=frozen or a layer "
+                "such as GroupNorm"
+            )
+
+
+def _refuse_what_cannot_be_vectorised(task: Task, gradients: PerSampleGradients) -> None:
+    """Two examples of zeros on trial. The layer that was entered last is the one to blame."""
+    module, entered = task.flat.module, [("", task.flat.module)]
+
+    def watch(name: str, layer: nn.Module) -> Any:
+        return layer.register_forward_pre_hook(lambda *_: entered.append((name, layer)))
+
+    handles = [watch(name, layer) for name, layer in module.named_modules()]
+    task.flat.training_mode()
+    inputs = torch.zeros((2, *task.input_shape), dtype=task.input_type)
+    try:
+        with torch_randomness(derive_key(task.seed, "privacy-trial")):
+            gradients.of_each(Examples(inputs, torch.zeros(2, dtype=torch.int64)))
+    except Exception as error:
+        name, layer = entered[-1]
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(
+            f"privacy: no gradients of single examples through {name!r} ({type(layer).__name__}): {reason}"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,39 @@
+"""What a run's summary says about privacy: what was asked, and what the steps that were taken amount to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from subbit.privacy.budget import composed_epsilon
+from subbit.privacy.parameters import PrivateTraining
+from subbit.privacy.sampling import Sampling
+
+
+def privacy_report(
+    parameters: PrivateTraining, examples: Mapping[int, int], turns: Mapping[int, int], rounds: int
+) -> dict[str, Any]:
+    """`examples` and `turns` of each client that took part. All numbers are those of the client they are worst for."""
+    sigmas, spent = [], []
+    # Clients alike in both are counted once: accountants are slow.
+    for size, taken in sorted({(examples[client], taken) for client, taken in turns.items()}):
+        sampling = Sampling(size, parameters.batch_size)
+        steps = taken * parameters.epochs * sampling.steps
+        sigmas.append(parameters.noise_multiplier(size, rounds))
+        spent.append(composed_epsilon(sigmas[-1], parameters.delta, sampling.rate, steps, parameters.accountant))
+    worst, delta = max(spent, default=0.0), parameters.delta
+    asked = f"epsilon {parameters.epsilon:g}, delta {delta:g}"
+    if parameters.privacy == "run":
+        guarantee = f"{asked} for each example over the whole run"
+    else:
+        guarantee = f"{asked} per step, not composed: epsilon {worst:.4g} for each example over the whole run"
+    if parameters.noise_source == "seed":
+        guarantee += ", towards those who do not know the seed"
+    return {
+        "guarantee": guarantee,
+        "epsilon": parameters.epsilon if parameters.privacy == "run" else worst,
+        "epsilon_spent": worst,
+        "delta": delta,
+        "noise_multiplier": min(sigmas, default=0.0),
+        "largest_noise_multiplier": max(sigmas, default=0.0),
+    }
