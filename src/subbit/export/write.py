@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from subbit.data import Examples
 from subbit.errors import ModelError
 from subbit.export.device import dense_copy, device_bytes
 from subbit.export.measure import Written, measure
@@ -30,7 +31,8 @@ CHECKED_BATCH = 64
 def export_device(trained: TrainedRun, folder: Path) -> dict[str, Any]:
     """Write the files; returns what `report.json` holds. Outputs that differ are an error, and nothing is written."""
     dense = dense_copy(trained)
-    inputs = _test_inputs(trained)
+    test = _test_examples(trained)
+    inputs = test.inputs
     example = inputs[torch.arange(2) % len(inputs)]
     shrunk = shrink(dense, example)
     expected = _outputs(dense, inputs)
@@ -49,6 +51,7 @@ def export_device(trained: TrainedRun, folder: Path) -> dict[str, Any]:
             "inputs": shrunk.inputs,
             "left": shrunk.left,
             "checked_inputs": len(inputs),
+            "accuracy": float((expected.argmax(1) == test.labels.numpy()).mean()),
             "largest_output": largest,
             "difference_torch": torch_difference,
             "difference_onnxruntime": onnx_difference,
@@ -61,11 +64,11 @@ def export_device(trained: TrainedRun, folder: Path) -> dict[str, Any]:
     return report
 
 
-def _test_inputs(trained: TrainedRun) -> Tensor:
+def _test_examples(trained: TrainedRun) -> Examples:
     problem = trained.workplace.problem
     own = np.arange(len(problem.test)) if trained.client is None else problem.own_test(trained.client)
     chosen = own if len(own) else np.arange(len(problem.test))
-    return problem.test.select(chosen[:CHECKED]).inputs
+    return problem.test.select(chosen[:CHECKED])
 
 
 def _write(trained: TrainedRun, module: nn.Module, example: Tensor, folder: Path) -> Written:
