@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from subbit.report.folder import RunFolder
+from subbit.runtime.client import EvaluationOrder, client_turn, evaluation_turn
+from subbit.runtime.messages import Order, Reply
 from subbit.runtime.run import Progress, run_job
-from tests.problems import digits_problem, settings
+from subbit.runtime.workplace import Workplace
+from tests.problems import conv_net, digits_problem, settings
 
 STATEFUL: dict[str, dict[str, Any]] = {
     "standalone": {},
@@ -46,3 +51,32 @@ def test_one_client_of_three_a_round_interrupted_and_resumed(method: str, tmp_pa
     resumed = run_job(problem, other, RunFolder.open(folder.path), resume=True).summary
     for key in ("model_sha256", "accuracy_by_round", "total_bytes"):
         assert resumed[key] == straight[key]
+
+
+class Strangers:
+    """An engine whose every turn happens in a new workplace: as many machines as there are turns."""
+
+    def __init__(self, workplace: Workplace) -> None:
+        self.problem, self.settings = workplace.problem, workplace.settings
+
+    def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
+        return (client_turn(Workplace(self.problem, self.settings), order) for order in reversed(orders))
+
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[np.ndarray]:
+        return [evaluation_turn(Workplace(self.problem, self.settings), order) for order in orders]
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("method", [*STATEFUL, "per-fedavg", "fedprox"])
+@pytest.mark.parametrize("head", ["keep", "lda"])
+def test_what_a_client_needs_is_in_its_order_and_its_memory(method: str, head: str) -> None:
+    """Nothing may leak from one turn to the next through the module: running statistics, weights, a fitted head."""
+    problem = digits_problem(conv_net())
+    values = {"method": method, "head": head, "batchnorm": "average", "participation": 0.67, "rounds": 3}
+    chosen = settings(**values, **STATEFUL.get(method, {}))
+    here = run_job(problem, chosen).summary
+    elsewhere = run_job(problem, chosen, make_engine=Strangers).summary
+    assert here["failed_clients"] == 0
+    for key in ("model_sha256", "accuracy_before", "accuracy_by_round", "total_bytes"):
+        assert elsewhere[key] == here[key]
