@@ -81,7 +81,7 @@ def test_constant_maps_before_a_padded_convolution_become_one() -> None:
     network[0].weight[:3] = 0
     network[0].bias.copy_(torch.tensor([1.0, 2.0, -1.0, 0.3]))
     expected = network[2].weight[:, 1] + network[2].weight[:, 0] / 2
-    shrunk = shrink(network, torch.randn(2, 1, 6, 6))
+    shrunk = shrink(network, torch.randn(2, 1, 6, 6), alignment=1)
     assert shrunk.widths == {"0": (4, 2)}  # The map of relu(-1) = 0 goes without a trace.
     torch.testing.assert_close(shrunk.module[2].weight[:, 0], expected)
     same_outputs(network, shrunk, torch.randn(9, 1, 6, 6))
@@ -99,7 +99,7 @@ def test_a_bias_is_made_where_there_is_none() -> None:
     ).eval()
     network[0].weight[0] = 0
     network[0].bias[0] = 0.7
-    shrunk = shrink(network, torch.randn(2, 1, 8, 8))
+    shrunk = shrink(network, torch.randn(2, 1, 8, 8), alignment=1)
     assert shrunk.widths == {"0": (3, 2)}
     assert shrunk.module[2].bias is not None
     same_outputs(network, shrunk, torch.randn(9, 1, 8, 8))
@@ -112,6 +112,20 @@ def test_an_empty_layer_keeps_one_unit() -> None:
     shrunk = shrink(network, torch.randn(2, 3))
     assert shrunk.widths == {"0": (5, 1)}
     same_outputs(network, shrunk, torch.randn(5, 3))
+
+
+@torch.no_grad()
+def test_filters_go_by_fours() -> None:
+    """Of 16 filters 5 have weights and 11 are maps of zero: 8 stay, 3 of which do nothing. Of 6, 2 do: 4 stay."""
+    network = nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 2)
+    ).eval()
+    network[0].weight[5:] = 0
+    network[0].bias[5:] = -1
+    network[2].weight[2:] = 0
+    shrunk = shrink(network, torch.randn(2, 1, 8, 8))
+    assert shrunk.widths == {"0": (16, 8), "2": (6, 4)}
+    same_outputs(network, shrunk, torch.randn(9, 1, 8, 8))
 
 
 # The law: whatever groups a mask empties, the outputs stay.
@@ -177,13 +191,14 @@ def test_any_mask_over_groups_leaves_the_outputs(
             rows = torch.rand(parameter.shape[0], generator=generator) >= share
             columns = torch.rand(parameter.shape[1], generator=generator) >= share
             parameter.mul_((rows[:, None] & columns).view(*parameter.shape[:2], *[1] * (parameter.dim() - 2)))
-    shrunk = shrink_traced(masked, structure)
+    alignment = data.draw(st.sampled_from([1, 4]))
+    shrunk = shrink_traced(masked, structure, alignment)
     same_outputs(masked, shrunk, inputs)
     if share == 1.0:
-        assert all(after == 1 for _, after in shrunk.widths.values())
+        assert all(after in (1, alignment) for _, after in shrunk.widths.values())
     if share == 0.0:
         assert parameters(shrunk.module) == parameters(network)
-    again = shrink_traced(shrunk.module, structure)
+    again = shrink_traced(shrunk.module, structure, alignment)
     assert not again.widths
 
 

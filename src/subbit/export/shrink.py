@@ -10,6 +10,9 @@ A convolution with padding sees a constant map surrounded by zeros, which no bia
 become one: a unit of value c with weights W_1 c_1 / c + W_2 c_2 / c + ... does what all of them did. What goes may
 leave others unread or constant, so this is repeated until nothing changes. At last, a linear layer that reads only some
 of the values before it, where these cannot go themselves (pixels), is given just those.
+
+Filters go by fours: onnxruntime has no fast convolution for other numbers of channels, and a filter more that does
+nothing costs less than that.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from torch import Tensor, nn
 from subbit.export.layers import Layer, add_to_bias_, select_columns, take_features_, take_inputs_, take_outputs_
 from subbit.export.links import Link, Structure, find_links
 
+ALIGNMENT = 4
 LEAST_UNREAD = 0.125
 """Share of inputs that a layer must leave unread before picking the others pays."""
 
@@ -38,19 +42,22 @@ class Shrunk:
     """Layers with empty outputs that stay, and why."""
 
 
-def shrink(module: nn.Module, example: Tensor) -> Shrunk:
-    """A smaller copy of a module in evaluation mode; `example` is a batch of two inputs or more."""
-    return shrink_traced(module, find_links(module, example))
+def shrink(module: nn.Module, example: Tensor, alignment: int = ALIGNMENT) -> Shrunk:
+    """A smaller copy of a module in evaluation mode; `example` is a batch of two inputs or more.
+
+    A convolution keeps a multiple of `alignment` filters.
+    """
+    return shrink_traced(module, find_links(module, example), alignment)
 
 
 @torch.no_grad()
-def shrink_traced(module: nn.Module, structure: Structure) -> Shrunk:
+def shrink_traced(module: nn.Module, structure: Structure, alignment: int = ALIGNMENT) -> Shrunk:
     small = copy.deepcopy(module)
     small.zero_grad(set_to_none=True)
     before = {name: len(layer.weight) for name, layer in _layers(small).items()}
     changed = True
     while changed:
-        changed = any(_shrink_link(small, link) for link in structure.links)
+        changed = any(_shrink_link(small, link, alignment) for link in structure.links)
     read = {link.consumer for link in structure.links}
     inputs = _pick_inputs(small, read)
     after = {name: len(layer.weight) for name, layer in _layers(small).items()}
@@ -63,32 +70,31 @@ def shrink_traced(module: nn.Module, structure: Structure) -> Shrunk:
     return Shrunk(small, widths, inputs, left)
 
 
-def _shrink_link(module: nn.Module, link: Link) -> bool:
+def _shrink_link(module: nn.Module, link: Link, alignment: int) -> bool:
     producer, consumer = _layer(module, link.producer), _layer(module, link.consumer)
     units = len(producer.weight)
     # [outputs of the consumer, units, what it has for each]
     reading = consumer.weight.detach().reshape(len(consumer.weight), units, -1).double()
     unread = (reading == 0).all(0).all(1)
     constant = (_flat_weight(producer) == 0).all(1)
-    goes = unread | constant
-    if units == 1 or not goes.any():
-        return False
     biases = torch.zeros(units) if producer.bias is None else producer.bias.detach()
     values = link.constants(module, biases).double()
     told = constant & ~unread & (values != 0)
+    goes = unread | constant
+    stays = int(torch.where(told, values.abs(), -1.0).argmax())
     if link.padded and told.any():
-        stays = int(torch.where(told, values.abs(), -1.0).argmax())
-        shares = torch.where(told, values / values[stays], 0.0)
-        reading[:, stays] = torch.einsum("oup,u->op", reading, shares)
         goes[stays] = False
-    elif told.any():
-        add_to_bias_(consumer, torch.einsum("oup,u->o", reading, torch.where(told, values, 0.0)))
-    if goes.all():
-        # A layer has at least one unit; what this one did is in the bias by now.
-        goes[0] = False
-        reading[:, 0] = 0
+    goes = _in_step(goes, alignment if isinstance(producer, nn.Conv2d) else 1)
     if not goes.any():
         return False
+    if link.padded and told.any():
+        shares = torch.where(told, values / values[stays], 0.0)
+        everything = torch.einsum("oup,u->op", reading, shares)
+        reading[:, told] = 0
+        reading[:, stays] = everything
+    elif told.any():
+        add_to_bias_(consumer, torch.einsum("oup,u->o", reading, torch.where(told, values, 0.0)))
+        reading[:, told] = 0
     consumer.weight.copy_(reading.reshape(consumer.weight.shape))
     kept = (~goes).nonzero()[:, 0]
     take_outputs_(producer, kept)
@@ -98,6 +104,15 @@ def _shrink_link(module: nn.Module, link: Link) -> bool:
     columns = (kept[:, None] * link.places + torch.arange(link.places)).reshape(-1)
     take_inputs_(consumer, columns)
     return True
+
+
+def _in_step(goes: Tensor, alignment: int) -> Tensor:
+    """Some that could go stay, so that a multiple of `alignment` is left, and one at least."""
+    left = int((~goes).sum())
+    wanted = min(len(goes), max(1, -(-left // alignment)) * alignment)
+    goes = goes.clone()
+    goes[goes.nonzero()[: wanted - left, 0]] = False
+    return goes
 
 
 def _pick_inputs(module: nn.Module, read: set[str]) -> dict[str, tuple[int, int]]:
