@@ -12,6 +12,7 @@ becomes of that value on the way.
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
@@ -72,7 +73,8 @@ class Structure:
 def trace(module: nn.Module, example: Tensor) -> ExportedProgram:
     """`example` is a batch of at least two inputs; batches may have any size."""
     try:
-        with torch.no_grad():
+        # It warns of what LSTMs do to themselves, which changes nothing here.
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             return torch.export.export(module, (example,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
     except Exception as error:  # Whatever the user's code and the tracer make of each other.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
