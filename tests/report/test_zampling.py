@@ -15,7 +15,7 @@ from subbit.errors import ConfigError, RunFolderError
 from subbit.report.zampling import PAPER_TABLE_1, PAPER_TABLE_2, finished_run, judge, open_run, perturbed
 from subbit.wire.frame import HEADER_BYTES
 
-TINY = ["dataset=digits", "model=mlp-small", "limit=100", "test_limit=50", "batch_size=32"]
+TINY = ["dataset=digits", "model=mlp-small", "limit=100", "test_limit=50", "batch_size=32", "epochs=1"]
 RESUMED = {"dataset": "digits", "limit": 60, "test_limit": 20, "model": "mlp-small"}
 
 

@@ -52,7 +52,7 @@ CLAMP_UNITS = 1_000_000
 
 @dataclass(frozen=True)
 class ZamplingParameters(StoppedTraining):
-    learning_rate: float = 0.1
+    learning_rate: float = 0.03
     compression: float = 8.0
     """m / n: weights per trained probability."""
     degree: int = 10
@@ -108,16 +108,8 @@ class Zampling(Method[ZamplingParameters]):
     Parameters = ZamplingParameters
     presets: ClassVar = {
         "default": {},
-        "paper": {
-            "epochs": 100,
-            "batch_size": 128,
-            "patience": 10,
-            "gate": "strict",
-            "clamp": 0.0,
-            "codec": "packed",
-            "down": "float32",
-            "evaluation": "sampled",
-        },
+        "paper": {"epochs": 100, "batch_size": 128, "patience": 10, "gate": "strict", "clamp": 0.0}
+        | {"learning_rate": 0.1, "codec": "packed", "down": "float32", "evaluation": "sampled"},
     }
     networks = ("expected", "sampled", "thresholded")
     trains_added_values = False
@@ -208,11 +200,8 @@ class Zampling(Method[ZamplingParameters]):
     def _thresholds_of_counts(self, counts: Counts) -> Thresholds:
         if counts.total == 0:
             return self.initial_thresholds()
-        table = thresholds_of_counts(
-            counts.total,
-            clamp_numerator=round(self.parameters.clamp * CLAMP_UNITS),
-            clamp_denominator=CLAMP_UNITS,
-        )
+        edge = round(self.parameters.clamp * CLAMP_UNITS)
+        table = thresholds_of_counts(counts.total, clamp_numerator=edge, clamp_denominator=CLAMP_UNITS)
         thresholds: Thresholds = table[counts.values]
         return thresholds
 
