@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from subbit.data.examples import Examples
 from subbit.methods.base import Task, Turn
-from subbit.methods.weights import WeightParameters
+from subbit.methods.weight_parameters import WeightParameters
 from subbit.models import FlatModel
 from subbit.privacy import per_sample
 from subbit.privacy.mechanism import GaussianMechanism

@@ -101,6 +101,9 @@ class Method(ABC, Generic[ParametersType]):
     """True where the selected weights themselves change; False for masks on frozen weights."""
     personal: ClassVar[bool] = False
     """True where every client ends up with a network of its own: see `personalise`."""
+    needs_start: bool = False
+    """True where receivers must have a fitted head before the first broadcast although it is among what is trained:
+    changes are counted from there."""
 
     def __init__(self, parameters: ParametersType, task: Task) -> None:
         self.parameters = parameters

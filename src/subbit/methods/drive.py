@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from subbit.methods.weights import WeightMethod, WeightParameters
+from subbit.methods.weight_parameters import WeightParameters
+from subbit.methods.weights import WeightMethod
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Drive(WeightMethod[DriveParameters]):
     paper = "baseline"
     citation = "Vargaftik et al., DRIVE: One-bit Distributed Mean Estimation, NeurIPS 2021"
     sends_up = "change of the trained weights, one bit a value"
-    sends_down = "trained weights, float32"
+    sends_down = "trained weights, float32, or their compressed change"
     Parameters = DriveParameters
     presets: ClassVar = {
         "default": {},

@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from subbit.methods.weights import WeightMethod, WeightParameters
+from subbit.methods.weight_parameters import WeightParameters
+from subbit.methods.weights import WeightMethod
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Eden(WeightMethod[EdenParameters]):
     paper = "baseline"
     citation = "Vargaftik et al., EDEN: Communication-Efficient and Robust Distributed Mean Estimation, ICML 2022"
     sends_up = "change of the trained weights, about `bits` bits a value"
-    sends_down = "trained weights, float32"
+    sends_down = "trained weights, float32, or their compressed change"
     Parameters = EdenParameters
     presets: ClassVar = {
         "default": {},

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from subbit.methods.weights import WeightMethod, WeightParameters
+from subbit.methods.weight_parameters import WeightParameters
+from subbit.methods.weights import WeightMethod
 
 
 class FedAvg(WeightMethod[WeightParameters]):
@@ -20,7 +21,7 @@ class FedAvg(WeightMethod[WeightParameters]):
     paper = "baseline"
     citation = "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
     sends_up = "change of the trained weights, float32 or compressed"
-    sends_down = "trained weights, float32"
+    sends_down = "trained weights, float32, or their compressed change"
     private = True
     Parameters = WeightParameters
     presets: ClassVar = {

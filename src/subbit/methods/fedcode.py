@@ -34,7 +34,6 @@ from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import FrameError
 from subbit.methods.base import Held, Part, Payloads, State, Task, Turn, Update, as_float32
-from subbit.methods.incremental import IncrementalMethod
 from subbit.methods.local import LocalTraining
 from subbit.methods.weights import WeightMethod
 
@@ -65,7 +64,7 @@ class _Uploads:
         self.codebooks: list[Vector] = []
 
 
-class FedCode(IncrementalMethod[FedCodeParameters], WeightMethod[FedCodeParameters]):
+class FedCode(WeightMethod[FedCodeParameters]):
     name = "fedcode"
     title = "FedCode: codebooks of weights, seldom the weights"
     paper = "baseline"
@@ -74,6 +73,7 @@ class FedCode(IncrementalMethod[FedCodeParameters], WeightMethod[FedCodeParamete
     sends_down = "codebook of the weights; every fifth round the clustered weights"
     Parameters = FedCodeParameters
     presets: ClassVar = {"default": {}, "paper": {"learning_rate": 1e-3, "epochs": 4, "batch_size": 128}}
+    incremental = True
 
     def __init__(self, parameters: FedCodeParameters, task: Task) -> None:
         super().__init__(parameters, task)

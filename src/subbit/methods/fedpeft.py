@@ -93,7 +93,7 @@ class FedPeft(RegularisedMethod[FedPeftParameters]):
         "Learning, 2022"
     )
     sends_up = "change of the tuned parameters and the head, float32 or compressed"
-    sends_down = "tuned parameters and head, float32"
+    sends_down = "tuned parameters and head, float32, or their compressed change"
     Parameters = FedPeftParameters
     presets: ClassVar = {
         "default": {},

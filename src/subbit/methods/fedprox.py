@@ -24,7 +24,7 @@ class FedProx(RegularisedMethod[FedProxParameters]):
     paper = "baseline"
     citation = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
     sends_up = "change of the trained weights, float32 or compressed"
-    sends_down = "trained weights, float32"
+    sends_down = "trained weights, float32, or their compressed change"
     Parameters = FedProxParameters
     presets: ClassVar = {
         "default": {},

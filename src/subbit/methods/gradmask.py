@@ -94,9 +94,9 @@ class GradMask(WeightMethod[GradMaskParameters]):
 
     # What travels.
 
-    def down_parts(self) -> tuple[Part, ...]:
+    def known_parts(self) -> tuple[Part, ...]:
         mask = (Part("mask", make_codec("mask"), self.size),) if self.parameters.asks_everybody else ()
-        return (*super().down_parts(), *mask)
+        return (*super().known_parts(), *mask)
 
     def up_parts(self) -> tuple[Part, ...]:
         weights, *others = super().up_parts()

@@ -7,7 +7,7 @@ from typing import Literal
 
 from subbit.config.values import require
 from subbit.methods.sensitivity import Calibration
-from subbit.methods.weights import WeightParameters
+from subbit.methods.weight_parameters import WeightParameters
 from subbit.models.sparse_sgd import MomentumPolicy
 
 

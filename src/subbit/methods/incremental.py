@@ -9,12 +9,16 @@ what they hold is equal bit for bit; whatever a lossy change leaves out is known
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 from subbit.methods.base import Held, Method, ParametersType, Part, Payloads, State
 
 
 class IncrementalMethod(Method[ParametersType]):
     """`down_parts` are the parts of a change, and `open` gets what is held after it."""
+
+    incremental: bool = True
+    """False where this run's broadcasts say everything after all."""
 
     @abstractmethod
     def first(self) -> Held:
@@ -41,3 +45,7 @@ class IncrementalMethod(Method[ParametersType]):
 
     def broadcast(self, state: State, round_number: int) -> Payloads:
         raise NotImplementedError(f"{self.name} sends changes")
+
+
+def as_incremental(method: Method[Any]) -> IncrementalMethod[Any] | None:
+    return method if isinstance(method, IncrementalMethod) and method.incremental else None

@@ -31,8 +31,9 @@ from subbit.aggregate import TrimmedMean, WeightedMean
 from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import ModelError
-from subbit.methods.base import Part, Payloads, State, Task, Turn, Update, as_float32
-from subbit.methods.weights import WeightMethod, WeightParameters
+from subbit.methods.base import Held, Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.methods.weight_parameters import WeightParameters
+from subbit.methods.weights import WeightMethod
 from subbit.models.flat import FlatModel
 from subbit.models.selection import find_head
 
@@ -56,7 +57,7 @@ class LgFedAvg(WeightMethod[LgFedAvgParameters]):
         "Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global Representations, 2020"
     )
     sends_up = "change of the last layers, float32 or compressed"
-    sends_down = "last layers, float32"
+    sends_down = "last layers, float32, or their compressed change"
     Parameters = LgFedAvgParameters
     presets: ClassVar = {
         "default": {},
@@ -71,8 +72,8 @@ class LgFedAvg(WeightMethod[LgFedAvgParameters]):
         # Training writes running statistics into the module: the start is taken down before the first turn.
         self._statistics = None if task.flat.statistics is None else task.flat.statistics.numpy().copy()
 
-    def down_parts(self) -> tuple[Part, ...]:
-        part = super().down_parts()[0]
+    def known_parts(self) -> tuple[Part, ...]:
+        part = super().known_parts()[0]
         return (Part(part.name, part.codec, int(self.common.sum())),)
 
     def up_parts(self) -> tuple[Part, ...]:
@@ -108,6 +109,9 @@ class LgFedAvg(WeightMethod[LgFedAvgParameters]):
         return {"weights": weights, "statistics": turn.memory.get("statistics", self._statistics)}
 
     # The server half.
+
+    def first(self) -> Held:
+        return {"weights": self.task.flat.initial.numpy()[self.common]}
 
     def start(self) -> State:
         return {"weights": self.task.flat.weights.detach().numpy()[self.common]}

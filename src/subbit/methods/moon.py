@@ -25,7 +25,7 @@ class Moon(RegularisedMethod[MoonParameters]):
     paper = "baseline"
     citation = "Li, He, Song, Model-Contrastive Federated Learning, CVPR 2021"
     sends_up = "change of the trained weights, float32 or compressed"
-    sends_down = "trained weights, float32"
+    sends_down = "trained weights, float32, or their compressed change"
     Parameters = MoonParameters
     presets: ClassVar = {
         "default": {},

@@ -32,7 +32,8 @@ from subbit.data.batches import batches
 from subbit.data.examples import Examples
 from subbit.methods.base import Turn
 from subbit.methods.local import LocalTraining, train_locally
-from subbit.methods.weights import WeightMethod, WeightParameters
+from subbit.methods.weight_parameters import WeightParameters
+from subbit.methods.weights import WeightMethod
 from subbit.models.reparametrisation import Identity
 from subbit.randomness import derive_key
 
@@ -67,7 +68,7 @@ class PerFedAvg(WeightMethod[PerFedAvgParameters]):
     paper = "baseline"
     citation = "Fallah et al., Personalized Federated Learning with Theoretical Guarantees, NeurIPS 2020"
     sends_up = "change of the trained weights, float32 or compressed"
-    sends_down = "trained weights, float32"
+    sends_down = "trained weights, float32, or their compressed change"
     Parameters = PerFedAvgParameters
     presets: ClassVar = {"default": {}, "paper": {"learning_rate": 0.01}}
     personal = True

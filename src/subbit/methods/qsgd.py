@@ -16,7 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from subbit.methods.weights import WeightMethod, WeightParameters
+from subbit.methods.weight_parameters import WeightParameters
+from subbit.methods.weights import WeightMethod
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Qsgd(WeightMethod[QsgdParameters]):
     paper = "baseline"
     citation = "Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding, NIPS 2017"
     sends_up = "change of the trained weights as entropy-coded levels"
-    sends_down = "trained weights, float32"
+    sends_down = "trained weights, float32, or their compressed change"
     Parameters = QsgdParameters
     presets: ClassVar = {
         "default": {},

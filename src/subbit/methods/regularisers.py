@@ -36,7 +36,8 @@ from subbit.data.examples import Examples
 from subbit.errors import ConfigError, ModelError
 from subbit.methods.base import ParametersType, Task, Turn
 from subbit.methods.local import train_locally
-from subbit.methods.weights import WeightMethod, WeightParameters
+from subbit.methods.weight_parameters import WeightParameters
+from subbit.methods.weights import WeightMethod
 from subbit.models.flat import FlatModel
 from subbit.models.reparametrisation import Identity
 from subbit.models.selection import find_head

@@ -17,7 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from subbit.methods.weights import WeightMethod, WeightParameters
+from subbit.methods.weight_parameters import WeightParameters
+from subbit.methods.weights import WeightMethod
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class TopK(WeightMethod[TopKParameters]):
     paper = "baseline"
     citation = "Aji, Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017"
     sends_up = "largest tenth of the change, with places, float32"
-    sends_down = "trained weights, float32"
+    sends_down = "trained weights, float32, or their compressed change"
     Parameters = TopKParameters
     presets: ClassVar = {
         "default": {},

@@ -10,6 +10,11 @@ Changes may go up compressed (`codec`). A biased codec, such as `topk`, loses th
 memory", NeurIPS 2018). With `batchnorm="average"` the running statistics of BatchNorm layers travel as a second part,
 in float32, and are averaged the same way; otherwise they never change.
 
+The weights go down whole, or (`down_codec`) as their change since the last broadcast, compressed. Receivers then hold
+a vector that lags behind the server's: its next change is the difference between the two, so that whatever a broadcast
+lost is part of the next one (Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze", ICML 2019). Clients train from what they
+hold, and their changes count from there.
+
 A client that lies can move a mean as far as it likes. `aggregator` and `clip_norm` bound what one client can do, and
 then every client has the same weight, since the number of examples is the client's word too: see
 `subbit.aggregate.robust`. And a server that is curious can learn about a client's examples from a change: `privacy`
@@ -18,8 +23,7 @@ adds noise to local training, see `subbit.privacy`, in methods that say they are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,65 +31,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.aggregate import MEDIAN, TrimmedMean, WeightedMean, clip_to_norm
-from subbit.codecs import Codec, Shared, make_codec
+from subbit.codecs import Shared, make_codec
 from subbit.codecs.topk import with_error_feedback
-from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import ConfigError
-from subbit.methods.base import Method, ParametersType, Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.methods.base import Held, ParametersType, Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.methods.incremental import IncrementalMethod
 from subbit.methods.local import train_locally
+from subbit.methods.weight_parameters import WeightParameters
 from subbit.models.reparametrisation import Identity
 from subbit.privacy.mechanism import GaussianMechanism, PrivateBackward
 from subbit.privacy.parameters import PrivateTraining
 from subbit.randomness import derive_key
 
-WeightCodec = Literal["dense", "int8", "eden", "drive", "qsgd", "topk", "ternary"]
-BIASED = ("topk", "ternary")
 
-
-@dataclass(frozen=True)
-class WeightParameters(PrivateTraining):
-    learning_rate: float = 1e-3
-    codec: WeightCodec = "dense"
-    """How a change goes up: float32, or one of the compressors."""
-    bits: float = 1.0
-    """For `eden`: bits per value, fractions allowed."""
-    levels: int | Literal["sqrt"] = 2
-    """For `qsgd`: levels above zero, or the square root of a bucket's length."""
-    fraction: float = 0.1
-    """For `topk` and `ternary`: the share of the values that is sent."""
-    error_feedback: bool | Literal["auto"] = "auto"
-    """The client adds what a lossy codec lost to its next change. `auto`: for biased codecs."""
-    aggregator: Literal["mean", "trimmed", "median"] = "mean"
-    """How changes become one: by weight of examples, or robustly, coordinate by coordinate, all clients alike."""
-    trim: float = 0.1
-    """For `trimmed`: the share of clients, rounded up, that is dropped at each end."""
-    clip_norm: float | None = None
-    """Longer changes are scaled down to this norm, and all clients weigh the same; none: no bound."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.trim < MEDIAN, f"trim={self.trim}: needs a share from 0 up to, not including, {MEDIAN}")
-        require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm={self.clip_norm}: needs a number above 0")
-        self.make_codec()  # Refuses options out of range now, and not in the first round.
-
-    def make_codec(self) -> Codec[Any]:
-        options: dict[str, dict[str, Any]] = {
-            "eden": {"bits": self.bits},
-            "qsgd": {"levels": self.levels},
-            "topk": {"fraction": self.fraction},
-            "ternary": {"fraction": self.fraction},
-        }
-        return make_codec(self.codec, **options.get(self.codec, {}))
-
-    @property
-    def remembers_losses(self) -> bool:
-        return self.codec in BIASED if self.error_feedback == "auto" else self.error_feedback
-
-
-class WeightMethod(Method[ParametersType]):
+class WeightMethod(IncrementalMethod[ParametersType]):
     """Base of `fedavg` and its kin. `Parameters` extends `WeightParameters`."""
 
+    incremental = False
     networks = ("trained",)
     trains_added_values = True
     primary_network = "trained"
@@ -95,6 +58,8 @@ class WeightMethod(Method[ParametersType]):
 
     def __init__(self, parameters: ParametersType, task: Task) -> None:
         super().__init__(parameters, task)
+        if isinstance(parameters, WeightParameters):
+            self.incremental = self.needs_start = parameters.down_codec != "dense"
         self.mechanism: GaussianMechanism | None = None
         if isinstance(parameters, PrivateTraining) and parameters.privacy != "none":
             if not self.private:
@@ -103,8 +68,17 @@ class WeightMethod(Method[ParametersType]):
                 )
             self.mechanism = GaussianMechanism(parameters, task)
 
-    def down_parts(self) -> tuple[Part, ...]:
+    # What travels.
+
+    def known_parts(self) -> tuple[Part, ...]:
+        """What receivers know after a broadcast, the weights first; all of it is in the state."""
         return (Part("weights", make_codec("dense"), self.size), *self._statistics_part())
+
+    def down_parts(self) -> tuple[Part, ...]:
+        weights, *others = self.known_parts()
+        if self.incremental:
+            weights = Part("change", self.parameters.make_down_codec(), weights.size)
+        return (weights, *others)
 
     def up_parts(self) -> tuple[Part, ...]:
         return (Part("weights", self.parameters.make_codec(), self.size), *self._statistics_part())
@@ -129,6 +103,29 @@ class WeightMethod(Method[ParametersType]):
 
     def open(self, payloads: Payloads, round_number: int) -> Payloads:
         return payloads
+
+    # What receivers hold, where changes go down: the known parts, the weights as far as they were told.
+
+    def first(self) -> Held:
+        others = {part.name: np.zeros(part.size, dtype=np.float32) for part in self._statistics_part()}
+        return {"weights": self.task.flat.initial.numpy().copy(), **others}
+
+    def change(self, state: State, held: Held, round_number: int) -> Payloads:
+        others = {part.name: state[part.name] for part in self.known_parts()[1:]}
+        return {"change": as_float32(np.asarray(state["weights"]) - held["weights"]), **others}
+
+    def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
+        others = {part.name: payloads[part.name] for part in self.known_parts()[1:]}
+        return {"weights": as_float32(held["weights"] + payloads["change"]), **others}
+
+    def snapshot_parts(self) -> tuple[Part, ...]:
+        return self.known_parts()
+
+    def snapshot(self, held: Held) -> Payloads:
+        return dict(held)
+
+    def restore(self, payloads: Payloads) -> Held:
+        return dict(payloads)
 
     # The client half.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from subbit.errors import FrameError
 from subbit.methods.base import Held, Method, State
-from subbit.methods.incremental import IncrementalMethod
+from subbit.methods.incremental import as_incremental
 from subbit.runtime.messages import Frames, Order, Phase, decode_parts, encode_parts
 from subbit.wire.frame import EVERYONE, Direction
 
@@ -49,17 +49,18 @@ class Downlink:
 
     def missing(self, broadcasts: Broadcasts, client: int) -> tuple[tuple[Frames, ...], Frames]:
         """The missed broadcasts that this client needs, or a snapshot instead."""
-        if not isinstance(self.method, IncrementalMethod) or self.before is None:
+        incremental = as_incremental(self.method)
+        if incremental is None or self.before is None:
             return (), ()
         rounds = range(broadcasts.seen.get(client, -1) + 1, self.round_number)
         if not rounds:
             return (), ()
         last = self.round_number - 1
         snapshot = encode_parts(
-            self.method,
+            incremental,
             "snapshot",
             Direction.DOWN,
-            self.method.snapshot(self.before),
+            incremental.snapshot(self.before),
             None,
             last,
             0,
@@ -84,9 +85,10 @@ class Downlink:
 def make_downlink(method: Method[Any], phase: Phase, state: State, broadcasts: Broadcasts, number: int) -> Downlink:
     """Encoded once, the same bytes for everybody. The server, too, works with what these bytes say."""
     before = None
-    if isinstance(method, IncrementalMethod):
-        before = method.first() if broadcasts.held is None else broadcasts.held
-        payloads = method.change(state, before, number)
+    incremental = as_incremental(method)
+    if incremental is not None:
+        before = incremental.first() if broadcasts.held is None else broadcasts.held
+        payloads = incremental.change(state, before, number)
     else:
         payloads = method.broadcast(state, number)
     frames = encode_parts(method, phase, Direction.DOWN, payloads, before, number, 0, receiver=EVERYONE)
@@ -96,7 +98,8 @@ def make_downlink(method: Method[Any], phase: Phase, state: State, broadcasts: B
 
 def receive(method: Method[Any], order: Order, memory: dict[str, np.ndarray[Any, Any]]) -> Any:
     """The client's half: the view; `memory` then has what the client holds."""
-    if not isinstance(method, IncrementalMethod):
+    incremental = as_incremental(method)
+    if incremental is None:
         return _understand(method, order.phase, order.frames, None, order.round_number)[1]
     round_held = int(memory[HELD_ROUND][0]) if HELD_ROUND in memory else -1
     held = {name.removeprefix(HELD): value for name, value in memory.items() if name.startswith(HELD)}
@@ -113,14 +116,14 @@ def receive(method: Method[Any], order: Order, memory: dict[str, np.ndarray[Any,
             0,
             receiver=EVERYONE,
         )
-        held = method.restore(payloads)
+        held = incremental.restore(payloads)
     elif round_held != first_missed - 1:
         raise FrameError("memory", f"this client holds round {round_held}, the order builds on {first_missed - 1}")
     elif round_held == -1:
-        held = method.first()
+        held = incremental.first()
     for number, frames in enumerate(order.missed, start=first_missed):
         payloads, _ = decode_parts(method, order.phase, Direction.DOWN, frames, held, number, 0, receiver=EVERYONE)
-        held = method.follow(held, payloads, number)
+        held = incremental.follow(held, payloads, number)
     after, view = _understand(method, order.phase, order.frames, held, order.round_number)
     memory.update({HELD + name: value for name, value in (after or {}).items()})
     memory[HELD_ROUND] = np.array([order.round_number])
@@ -131,8 +134,9 @@ def _understand(
     method: Method[Any], phase: Phase, frames: Frames, before: Held | None, number: int
 ) -> tuple[Held | None, Any]:
     payloads, _ = decode_parts(method, phase, Direction.DOWN, frames, before, number, 0, receiver=EVERYONE)
-    if isinstance(method, IncrementalMethod) and before is not None:
-        held = method.follow(before, payloads, number)
+    incremental = as_incremental(method)
+    if incremental is not None and before is not None:
+        held = incremental.follow(before, payloads, number)
         return held, method.open(held, number)
     return None, method.open(payloads, number)
 

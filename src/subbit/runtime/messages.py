@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from subbit.errors import FrameError
 from subbit.methods.base import Method, Part, Payloads
-from subbit.methods.incremental import IncrementalMethod
+from subbit.methods.incremental import as_incremental
 from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
 
 Phase = Literal["head", "main"]
@@ -123,6 +123,7 @@ def decode_parts(
 
 
 def parts_of(method: Method[Any], stage: Stage, direction: Direction) -> tuple[Part, ...]:
-    if stage == "snapshot" and isinstance(method, IncrementalMethod):
-        return method.snapshot_parts()
+    incremental = as_incremental(method)
+    if stage == "snapshot" and incremental is not None:
+        return incremental.snapshot_parts()
     return method.down_parts() if direction is Direction.DOWN else method.up_parts()

@@ -81,8 +81,9 @@ class Workplace:
         """How many clients are asked for their loss in a round, where that decides who takes part."""
         if self.drawn is not None:
             check_selection(main, self.drawn)
-        self.sends_head = self.fits_head and not (overlaps and main.down_parts())
-        """A head that is trained further travels with the weights, where they travel, and not by itself."""
+        self._head_is_weights = overlaps and bool(main.down_parts())
+        """A head that is trained further is in the state and travels with the weights, where they travel."""
+        self.sends_head = self.fits_head and (main.needs_start or not self._head_is_weights)
 
     def _prepare(self, method_class: type[Method[Any]]) -> str:
         """Let the method add its modules; the selection of what is trained."""
@@ -160,7 +161,7 @@ class Workplace:
         method = self.method("main")
         if state is not None:
             method.write_network(state, network, key)
-            if self.sends_head:
+            if not self._head_is_weights:
                 self.write_head(head)
             return
         with torch.no_grad():
