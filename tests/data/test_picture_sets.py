@@ -186,7 +186,7 @@ def test_pcam_without_the_library_says_what_to_install(tmp_path: Path, monkeypat
     for split in ("train", "test"):
         for part in "xy":
             (tmp_path / f"camelyonpatch_level_2_split_{split}_{part}.h5").write_bytes(b"\x89HDF")
-    with pytest.raises(DataError, match="pip install h5py"):
+    with pytest.raises(DataError, match=r"pip install 'subbit\[hdf5\]'"):
         load_dataset(str(tmp_path))
 
 

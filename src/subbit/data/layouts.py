@@ -81,7 +81,7 @@ LAYOUTS = {
         "train/, val/ and val/val_annotations.txt", ("val/val_annotations.txt",), open_tiny_imagenet
     ),
     "pcam": Layout(
-        "camelyonpatch_level_2_split_{train,test}_{x,y}.h5 (needs h5py)",
+        "camelyonpatch_level_2_split_{train,test}_{x,y}.h5 (needs subbit[hdf5])",
         ("camelyonpatch_level_2_split_train_x.h5*",),
         open_pcam,
     ),

@@ -1,7 +1,7 @@
 """PatchCamelyon (Veeling et al. 2018): 96 x 96 patches of lymph node sections, with a tumour in the middle or without.
 
-camelyonpatch_level_2_split_{train,test}_{x,y}.h5: x uint8 [n, 96, 96, 3], y [n, 1, 1, 1]. HDF5 is read by h5py, which
-is no dependency of this package. The files are published as .h5.gz; unpacked, single patches can be read.
+camelyonpatch_level_2_split_{train,test}_{x,y}.h5: x uint8 [n, 96, 96, 3], y [n, 1, 1, 1]. HDF5 is read by h5py, the
+extra `hdf5` of this package. The files are published as .h5.gz; unpacked, single patches can be read.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _rows(path: Path, name: str, indices: Indices | None, shape: tuple[int, ...]
         import h5py
     except ImportError as error:
         raise DataError(
-            f"{path}: reading HDF5 needs h5py, which is not installed (pip install h5py); or use a copy of the set in "
-            "another format, such as hf:NAME"
+            f"{path}: reading HDF5 needs h5py, which is not installed: pip install 'subbit[hdf5]'; or use a copy of the "
+            "set in another format, such as hf:NAME"
         ) from error
     try:
         with h5py.File(path, "r") as file:
