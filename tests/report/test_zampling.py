@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from subbit.cli import app
 from subbit.errors import ConfigError, RunFolderError
-from subbit.report.zampling import PAPER_TABLE_1, PAPER_TABLE_2, finished_run, judge, open_run, perturbed
+from subbit.report.zampling import COMPRESSIONS, PAPER_TABLE_1, PAPER_TABLE_2, finished_run, judge, open_run, perturbed
 from subbit.wire.frame import HEADER_BYTES
 
 TINY = ["dataset=digits", "model=mlp-small", "limit=100", "test_limit=50", "batch_size=32", "epochs=1"]
@@ -45,7 +45,7 @@ def test_local_table_and_what_is_done_with_one_of_its_runs(tmp_path: Path) -> No
     """digits on SMALL: 64-20-20-10 has 64*20+20 + 20*20+20 + 20*10+10 = 1,930 weights, 60 of them at m/n = 32."""
     words = [*TINY, f"folder={tmp_path}"]
     table = call(tmp_path, "table", *words, "--seeds", "1", "--samples", "2")
-    assert [row["compression"] for row in table["rows"]] == list(PAPER_TABLE_2)  # type: ignore[attr-defined]
+    assert [row["compression"] for row in table["rows"]] == list(COMPRESSIONS)  # type: ignore[attr-defined]
     assert table["runs"]["32"][0]["places"] == 60  # type: ignore[index]
     run = tmp_path / "zampling-local-1-seed0"
     first = (run / "summary.json").stat().st_mtime_ns
@@ -59,6 +59,16 @@ def test_local_table_and_what_is_done_with_one_of_its_runs(tmp_path: Path) -> No
     assert everything["paper"] == [78.80, 0.17, 0.12]
     base, lost = shaken["unperturbed"], shaken["unperturbed"] - everything["accuracy"]  # type: ignore[operator]
     assert everything["sensitivity"] == pytest.approx(lost / base)  # type: ignore[operator]
+
+
+def test_the_table_is_compared_with_the_papers_row_of_its_own_degree(tmp_path: Path) -> None:
+    words = [*TINY, f"folder={tmp_path}", "--degree", "5", "--seeds", "1", "--samples", "1"]
+    table = call(tmp_path, "table", *words)
+    assert [(row["paper"], row["paper_deviation"]) for row in table["rows"]] == list(PAPER_TABLE_2[5])  # type: ignore[attr-defined]
+    workplace, _, _ = open_run(tmp_path / "zampling-local-d5-1-seed0")
+    assert workplace.settings.parameters.degree == 5
+    other = CliRunner().invoke(app, ["zampling", "table", "--degree", "7"])
+    assert "table 2 has 100, 50, 10, 5, 1" in str(other.exception)
 
 
 def test_federated_table_counts_real_frames(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def _rows(path: Path, name: str, indices: Indices | None, shape: tuple[int, ...]
         import h5py
     except ImportError as error:
         raise DataError(
-            f"{path}: reading HDF5 needs h5py, which is not installed: pip install 'subbit[hdf5]'; or use a copy of the "
-            "set in another format, such as hf:NAME"
+            f"{path}: reading HDF5 needs h5py, which is not installed: pip install 'subbit[hdf5]'; or use a copy of "
+            "the set in another format, such as hf:NAME"
         ) from error
     try:
         with h5py.File(path, "r") as file:

@@ -26,6 +26,9 @@ Output = Annotated[Path | None, typer.Option(help="JSON file; default: runs/zamp
 def table(
     words: Words = None,
     part: Annotated[str, typer.Option(help="local (table 2), federated (table 1)")] = "local",
+    degree: Annotated[
+        int, typer.Option(help="Table 2: values in a row of Q; the paper has 100, 50, 10, 5, 1")
+    ] = 10,
     seeds: Seeds = 5,
     samples: Samples = 100,
     output: Output = None,
@@ -35,12 +38,14 @@ def table(
     [bold]subbit zampling table epochs=100 patience=10[/bold]
     [bold]subbit zampling table --part federated rounds=20[/bold]
     """
-    from subbit.report.zampling import federated_table, local_table
+    from subbit.report.zampling import PAPER_TABLE_2, federated_table, local_table
 
     if part == "local":
-        results = local_table(words or [], seeds, samples, progress.print)
+        if degree not in PAPER_TABLE_2:
+            raise ConfigError(f"--degree {degree}: table 2 has {', '.join(map(str, PAPER_TABLE_2))}")
+        results = local_table(words or [], seeds, samples, progress.print, degree)
         _print(
-            "Table 2: SMALL, local, d = 10, mean sampled accuracy (%)",
+            f"Table 2: SMALL, local, d = {degree}, mean sampled accuracy (%)",
             ["m/n", "paper", "ours", "expected", "best draw", "within 2 sd"],
             [
                 [
