@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import warnings
 from math import comb
 from typing import Any
 
@@ -19,6 +21,8 @@ from subbit.methods.masks import counts_of
 from subbit.methods.scores import FULL
 from subbit.methods.stopping import StoppedTraining
 from subbit.methods.zampling import Zampling, probabilities
+from subbit.models.projection import Projection
+from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
@@ -250,3 +254,39 @@ def test_values_out_of_range_are_refused(word: str, message: str) -> None:
 def test_real_probabilities_do_not_go_down_as_counts() -> None:
     with pytest.raises(ConfigError, match="down=counts: with codec=dense"):
         resolve({"method": "zampling"}, ["codec=dense", "down=counts"])
+
+
+@pytest.mark.parametrize("compression", [1, 32, 1024])
+def test_any_compression_trains_and_goes_both_ways(compression: int) -> None:
+    """1,210 weights of one probability each, of 32, and all of one alone: then Q has one column."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # That the degree is at most the number of columns.
+        summary = run_job(digits_problem(), settings(method="zampling", compression=compression)).summary
+    assert summary["failed_clients"] == 0
+    assert summary["uplink_bytes"] <= 6 * (HEADER_BYTES + WEIGHTS // compression // 8 + 32)
+
+
+@pytest.mark.parametrize("values", [{"model": "conv4"}, {"model": "subbit/vit-micro", "head": "kaiming"}])
+def test_networks_of_the_library(values: dict[str, Any]) -> None:
+    """Random ones around zero, biases included; pre-trained ones around their weights, in their last blocks."""
+    chosen = settings(method="zampling", rounds=1, compression=32, limit=24, test_limit=8, **values)
+    assert run_job(build_problem(chosen.run), chosen).summary["failed_clients"] == 0
+
+
+@pytest.mark.parametrize(("degree", "most"), [(10, 32e6), (256, 16e6)])
+def test_a_wide_matrix_takes_no_memory(degree: int, most: float) -> None:
+    """MNISTFC, 266,610 weights: six bytes for each of d = 10 entries of a row are 16 MB, and kept; for d = 256 they
+    would be 410 MB, as a dense matrix 71 GB at m/n = 1, and are drawn anew in blocks.
+    """
+    scales = np.ones(266_610, dtype=np.float32)
+    values, out = np.zeros(8_331, dtype=np.float32), np.empty_like(scales)
+    values[0] = 1.0
+    tracemalloc.start()
+    projection = Projection(scales, len(values), degree, key=1)
+    projection.multiply(values, out)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < most
+    # One column has degree / columns of all entries; their number has a standard deviation of its square root.
+    expected = degree * len(scales) / len(values)
+    assert np.count_nonzero(out) == pytest.approx(expected, abs=5 * expected**0.5)

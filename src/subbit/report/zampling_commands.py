@@ -26,9 +26,7 @@ Output = Annotated[Path | None, typer.Option(help="JSON file; default: runs/zamp
 def table(
     words: Words = None,
     part: Annotated[str, typer.Option(help="local (table 2), federated (table 1)")] = "local",
-    degree: Annotated[
-        int, typer.Option(help="Table 2: values in a row of Q; the paper has 100, 50, 10, 5, 1")
-    ] = 10,
+    degree: Annotated[int, typer.Option(help="Table 2: values in a row of Q; the paper has 100, 50, 10, 5, 1")] = 10,
     seeds: Seeds = 5,
     samples: Samples = 100,
     output: Output = None,
