@@ -111,6 +111,8 @@ class LinearProbe(HeadMethod):
         accumulator.add(payloads["head"], examples)
 
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
+        if not accumulator.weight:
+            return state  # Nobody had an example: the mean of no heads is not zero.
         return {"head": as_float32(accumulator.mean())}
 
 
@@ -134,7 +136,12 @@ class LdaHead(HeadMethod):
     def accumulate(
         self, accumulator: WeightedMean, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
-        accumulator.add(payloads["statistics"], 1)  # A sum: each client's statistics already weigh what its data weigh.
+        """A sum: each client's statistics already weigh what its data weigh.
+
+        Counts that no data have would leave the pooled ones without a discriminant: who sends them has no say.
+        """
+        if (payloads["statistics"][: self.task.classes] >= 0).all():
+            accumulator.add(payloads["statistics"], 1)
 
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
         pooled = LdaStatistics.from_vector(torch.from_numpy(accumulator.sum), self.task.classes, self.head.in_features)
