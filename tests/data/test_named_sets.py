@@ -15,6 +15,7 @@ from subbit.data import dataset_names, load_dataset, partition
 from subbit.data.layouts import LAYOUTS
 from subbit.data.named import NAMED
 from subbit.errors import ConfigError, DataError, SubbitError
+from subbit.runtime.problem import Problem
 
 SMALL = {"food101": "?size=8", "cars196": "?size=8", "ucf101": "?size=8&frames=2", "hmdb51": "?size=8&frames=2"}
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
@@ -60,6 +61,30 @@ def test_each_set_is_found_and_read(root: Path, name: str) -> None:
         assert len(set(dataset.train.owners)) > 1
         parts = partition(dataset.train, 2, "natural")
         assert all(len({dataset.train.owners[position] for position in part}) == 1 for part in parts)
+
+
+@pytest.mark.parametrize("name", ["emnist", "femnist", "har?split=own", "shakespeare"])
+def test_a_device_is_judged_on_the_examples_of_its_own_writer_person_or_role(root: Path, name: str) -> None:
+    dataset = load_dataset(name)
+    clients = len(set(dataset.train.owners or ()))
+    parts = partition(dataset.train, clients, "natural")
+    problem = Problem(
+        module=torch.nn.Identity(),
+        train=dataset.train,
+        parts=tuple(parts),
+        test=dataset.test,
+        classes=dataset.classes,
+        pretrained=False,
+        model_name="none",
+        dataset_name=name,
+    )
+    assert clients > 1
+    judged = [problem.own_test(client) for client in range(clients)]
+    for client, own in enumerate(judged):
+        (owner,) = set(problem.client_data(client).owners or ())
+        assert own.size
+        assert {(dataset.test.owners or ())[position] for position in own} == {owner}
+    assert sum(own.size for own in judged) == len(dataset.test)
 
 
 @pytest.mark.parametrize("name", WRITERS)
