@@ -3,8 +3,9 @@
     subbit compare subbit fedpm --config experiments/fashion-masks.toml --seeds 3 --json > benchmarks/results/NAME.json
     python benchmarks/render_comparisons.py
 
-A page says where: everything between `<!-- comparison: NAME -->` and `<!-- /comparison -->` is replaced. A test fails
-when a page shows anything else than what this makes of the committed file.
+A page says where: everything between `<!-- comparison: NAME -->` and `<!-- /comparison -->` is replaced. A page that
+shows `NAME.svg` gets the plot of that comparison beside it. A test fails when a page or a plot shows anything else than
+what this makes of the committed file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+
+from subbit.report.frontier import frontier_plot
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -59,6 +62,17 @@ def rendered_page(text: str) -> str:
     return MARKERS.sub(replaced, text)
 
 
+def plots() -> dict[Path, str]:
+    """Plots by file: of every comparison whose picture a page shows."""
+    found = {}
+    for page in pages():
+        for match in MARKERS.finditer(page.read_text()):
+            if f"({match['name']}.svg)" in page.read_text():
+                comparison = json.loads((RESULTS / f"{match['name']}.json").read_text())
+                found[page.with_name(f"{match['name']}.svg")] = frontier_plot(comparison)
+    return found
+
+
 def pages() -> list[Path]:
     return [page for page in sorted((ROOT / "docs").glob("*.md")) if MARKERS.search(page.read_text())]
 
@@ -66,3 +80,5 @@ def pages() -> list[Path]:
 if __name__ == "__main__":
     for page in pages():
         page.write_text(rendered_page(page.read_text()))
+    for path, plot in plots().items():
+        path.write_text(plot)

@@ -71,3 +71,9 @@ def test_the_gradients_of_the_flagship_page_are_what_the_committed_file_says() -
     namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_flagship.py"))
     page = (ROOT / "docs" / "flagship.md").read_text()
     assert namespace["rendered_page"](page) == page
+
+
+def test_plots_of_comparisons_are_what_the_committed_files_say() -> None:
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_comparisons.py"))
+    for path, plot in namespace["plots"]().items():
+        assert path.read_text() == plot, "run benchmarks/render_comparisons.py"

@@ -164,7 +164,7 @@ def compare(
     target: Annotated[float | None, typer.Option(help="Accuracy up to which megabytes are counted")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
 ) -> None:
-    """Run the same job for several methods and print one table.
+    """Run the same job for several methods: one table, and accuracy against bytes as a plot.
 
     A method may carry its own settings after a colon:
 
@@ -176,6 +176,7 @@ def compare(
     from subbit.files import replace_file
     from subbit.report.compare import compare as run_comparison
     from subbit.report.compare import comparison_table, parse_contender
+    from subbit.report.frontier import frontier_plot
 
     words = [word for word in methods if "=" in word.partition(":")[0]]
     contenders = [parse_contender(word) for word in methods if word not in words]
@@ -184,12 +185,14 @@ def compare(
     assigned = {**values, **dict(split_assignment(word) for word in words)}
     path = Path(str(assigned.get("folder", RunConfig.folder))) / "comparison.json"
     replace_file(path, (json.dumps(comparison, indent=2) + "\n").encode())
+    replace_file(path.with_suffix(".svg"), frontier_plot(comparison).encode())
     if as_json:
         print(json.dumps(comparison, indent=2))
     else:
         # Too narrow a terminal breaks lines; that loses less than cutting numbers short.
         Console(width=max(console.width, 120)).print(comparison_table(comparison))
-        console.print(f"every run is a folder under {path.parent}/, the numbers are in {path}", highlight=False)
+        told = f"every run is a folder under {path.parent}/, the numbers are in {path}, a plot is beside it"
+        console.print(told, highlight=False)
 
 
 @app.command(name="list")
