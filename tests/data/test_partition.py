@@ -141,7 +141,7 @@ def test_natural_errors() -> None:
     ("arguments", "error", "message"),
     [
         ({"how": "dirichlett"}, ConfigError, "did you mean 'dirichlet'"),
-        ({"how": "zzz"}, ConfigError, "there are iid, dirichlet, classes, classes-starved, natural"),
+        ({"how": "zzz"}, ConfigError, "there are iid, dirichlet, classes, classes-equal, classes-starved, natural"),
         ({"clients": 0}, ConfigError, "found 0 clients"),
         ({"clients": 21}, DataError, "found 20 examples for 21 clients"),
         ({"how": "dirichlet", "alpha": 0.0}, ConfigError, "found alpha 0.0"),
@@ -218,3 +218,15 @@ def test_a_starved_client_has_two_classes_and_one_of_a_hundred_examples_of_each(
 def test_a_class_of_fewer_examples_than_clients_starves_altogether() -> None:
     parts = partition(labelled(50), 12, "classes-starved")
     assert [len(part) for part in parts] == [0] * 12
+
+
+@pytest.mark.parametrize(("classes", "clients", "each"), [(100, 100, 400), (10, 30, 600), (10, 7, 31)])
+def test_equal_clients_of_two_classes_share_everything(classes: int, clients: int, each: int) -> None:
+    """100 classes in 200 pieces of 200: clients of 400. 10 in 60 of 100: 200. 10 in 14 of 31, or of 15 and 16."""
+    labels = np.repeat(np.arange(classes), each)
+    examples = Examples(torch.zeros(len(labels), 1), torch.from_numpy(labels))
+    parts = partition(examples, clients, "classes-equal", classes_per_client=2, seed=3)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
+    assert {len(np.unique(labels[part])) for part in parts} == {2}
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= (0 if clients % classes == 0 else 2 * (each - each // 2))

@@ -27,10 +27,10 @@ class RunConfig:
 
     dataset: str = "digits"
     limit: int | None = None
-    """Use only so many training examples (a fixed, class-balanced choice)."""
+    """Use only so many training examples (a fixed choice, every class in its share)."""
     test_limit: int | None = None
     clients: int = 10
-    partition: Literal["iid", "dirichlet", "classes", "classes-starved", "natural"] = "dirichlet"
+    partition: Literal["iid", "dirichlet", "classes", "classes-equal", "classes-starved", "natural"] = "dirichlet"
     alpha: float = 10.0
     """Concentration of the Dirichlet split: 10 is nearly IID, 0.1 is a few classes per client."""
     classes_per_client: int = 2

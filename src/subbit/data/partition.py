@@ -5,6 +5,10 @@
     classes    a fixed number of classes per client (Li et al. 2021, arXiv:2102.02079); with fewer clients than
                classes some classes may stay unused. With `class_balance` below 1 a client's classes are unequal, as in
                LotteryFL (Li et al. 2020, arXiv:2008.03371): one is whole, of the others it has only that share
+    classes-equal
+               a fixed number of classes per client as well, and clients of one size, where `classes` gives some three
+               times what it gives others: every class is cut into pieces of one size, each client gets that many
+               pieces, all of other classes, and nothing is left over unless there are more classes than pieces
     classes-starved
                each client draws classes, and of each has 1 / clients of the examples: what a published notebook does
                where its paper says "two classes per client" (paper 001). Nearly all examples stay unused, and so do
@@ -32,6 +36,7 @@ PARTITIONS: dict[str, str] = {
     "iid": "equal shares of a random order",
     "dirichlet": "label shares from Dirichlet(alpha); 0.1 gives a client few classes, 10 almost all",
     "classes": "exactly classes_per_client classes per client",
+    "classes-equal": "exactly classes_per_client classes per client, and clients of one size",
     "classes-starved": "classes_per_client drawn classes, 1 / clients of each; the rest is thrown away",
     "natural": "one client per owner (writer, speaker, device), the ones with most examples",
 }
@@ -57,6 +62,8 @@ def partition(
     _check(examples, clients, how, alpha, classes_per_client, class_balance)
     if how == "natural":
         return _by_owner(examples, clients)
+    if how == "classes-equal":
+        return _equal(examples.labels.numpy(), clients, classes_per_client, derive_key(seed, "partition-equal"))
     if how == "classes-starved":
         return _starved(examples.labels.numpy(), clients, classes_per_client, derive_key(seed, "partition-starved"))
     order = numpy_generator(derive_key(seed, "partition-order")).permutation(len(examples))
@@ -104,6 +111,27 @@ def _unbalanced(part: NDArray[np.int64], labels: NDArray[np.int64], share: float
 
 def _share_of(members: NDArray[np.bool_], share: float) -> int:
     return max(1, round(share * np.count_nonzero(members)))
+
+
+def _equal(labels: NDArray[np.int64], clients: int, classes_per_client: int, key: int) -> list[NDArray[np.int64]]:
+    """The pieces of all classes in a row, dealt round: as no class has more pieces than there are clients, nobody gets
+    two of one class.
+    """
+    generator = numpy_generator(key)
+    wanted = clients * classes_per_client
+    held = generator.permutation(np.unique(labels))[:wanted]
+    members = np.array([np.count_nonzero(labels == label) for label in held])
+    pieces = np.ones(len(held), dtype=np.int64)
+    for _ in range(wanted - len(held)):  # One more piece for the class whose pieces are largest.
+        pieces[np.argmax(np.where(pieces < clients, members / pieces, -1.0))] += 1
+    dealt = generator.permutation(clients)
+    parts: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
+    place = 0
+    for label, count in zip(held, pieces, strict=True):
+        for piece in np.array_split(generator.permutation(np.flatnonzero(labels == label)), count):
+            parts[dealt[place % clients]].append(piece)
+            place += 1
+    return [np.sort(np.concatenate(part)).astype(np.int64) for part in parts]
 
 
 def _starved(labels: NDArray[np.int64], clients: int, classes_per_client: int, key: int) -> list[NDArray[np.int64]]:
@@ -163,7 +191,7 @@ def _check(
         raise ConfigError(f"found alpha {alpha}; need a finite number above 0")
     if not 0 < class_balance <= 1:
         raise ConfigError(f"found class_balance {class_balance}; need a share above 0, at most 1")
-    if how in ("classes", "classes-starved"):
+    if how in ("classes", "classes-equal", "classes-starved"):
         present = len(np.unique(examples.labels.numpy()))
         if not 1 <= classes_per_client <= present:
             raise ConfigError(

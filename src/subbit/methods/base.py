@@ -88,7 +88,7 @@ class Method(ABC, Generic[ParametersType]):
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str]
-    """Number of the paper in the documentation, or "" for a baseline."""
+    """Number of the paper in the documentation, or "baseline"."""
     citation: ClassVar[str]
     sends_up: ClassVar[str]
     sends_down: ClassVar[str]

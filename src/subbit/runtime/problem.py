@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,15 +36,24 @@ class Problem:
         return self.train.select(self.parts[client])
 
     def own_test(self, client: int) -> NDArray[np.int64]:
-        """The client's own test set: its own examples where the data set knows owners of both, else all test examples
-        of the classes that it holds.
+        """The client's own test set: the test examples of its owner where it holds those of one owner, who has test
+        examples too; else all test examples of the classes that it holds.
         """
         held = self.parts[client]
-        if self.train.owners is not None and self.test.owners is not None:
+        if self.train.owners is not None and len(held):
             owners = {self.train.owners[example] for example in held}
-            return np.flatnonzero([owner in owners for owner in self.test.owners])
+            own = self._tests_of_owners.get(owners.pop()) if len(owners) == 1 else None
+            if own is not None:
+                return own
         classes = np.unique(self.train.labels.numpy()[held])
         return np.flatnonzero(np.isin(self.test.labels.numpy(), classes))
+
+    @cached_property
+    def _tests_of_owners(self) -> dict[str, NDArray[np.int64]]:
+        positions: dict[str, list[int]] = {}
+        for position, owner in enumerate(self.test.owners or ()):
+            positions.setdefault(owner, []).append(position)
+        return {owner: np.array(own, dtype=np.int64) for owner, own in positions.items()}
 
     def clients_with_data(self) -> list[int]:
         return [client for client, part in enumerate(self.parts) if len(part)]
