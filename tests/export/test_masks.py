@@ -49,7 +49,7 @@ def trained(problem: Problem, folder: Path, **values: object) -> TrainedRun:
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainedRun, TrainedRun]:
     """Low and high digits, masks and a fitted head each, on one base."""
     torch.set_num_threads(1)
-    words = {"method": "deltamask", "head": "probe", "select": "2.weight", "batch_size": 16}
+    words = {"method": "deltamask", "weights": "keep", "head": "probe", "select": "2.weight", "batch_size": 16}
     low, high = split(digits_problem(), 0, 5), split(digits_problem(), 5, 10)
     return (
         trained(low, tmp_path_factory.mktemp("low"), **words),
@@ -93,7 +93,7 @@ def test_a_head_may_have_another_number_of_classes(tasks: tuple[TrainedRun, Trai
 
 def test_without_a_fitted_head_the_base_keeps_its_own(tasks: tuple[TrainedRun, TrainedRun], tmp_path: Path) -> None:
     """Switching from a task with a head of its own to one without brings the head of the base back."""
-    plain = trained(digits_problem(), tmp_path, method="threshold-mask", select="2.weight", batch_size=16)
+    plain = trained(digits_problem(), tmp_path, method="threshold-mask", weights="keep", select="2.weight")
     file = mask_of_run(plain)
     assert not file.values
     model = subbit.load(mlp(), mask_of_run(tasks[0]))

@@ -174,3 +174,22 @@ def test_more_masks_than_a_count_can_hold_are_refused() -> None:
 def test_a_mask_over_a_fitted_head_is_refused() -> None:
     with pytest.raises(ConfigError, match="head=kaiming or head=keep"):
         make(head="probe", select="all: weights")
+
+
+@pytest.mark.parametrize(
+    ("weights", "factor"), [("auto", math.sqrt(2)), ("signed", math.sqrt(2)), ("signed-e", math.e), ("keep", None)]
+)
+@pytest.mark.parametrize("method", ["fedpm", "deltamask", "threshold-mask", "subbit"])
+def test_masks_are_over_signed_constants_unless_the_weights_are_worth_keeping(
+    method: str, weights: str, factor: float | None
+) -> None:
+    """The first layer has 64 inputs: factor / 8, the sign that of the module's own weight."""
+    workplace = Workplace(digits_problem(), settings(method=method, weights=weights))
+    main = workplace.method("main")
+    own = main.task.flat.template.views(main.task.flat.initial)[0]
+    frozen = main.task.flat.template.views(main.frozen)[0]
+    assert torch.equal(frozen.sign(), own.sign())
+    if factor is None:
+        assert torch.equal(frozen, own)
+    else:
+        assert frozen.abs().unique().tolist() == pytest.approx([factor / 8])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,15 @@ def test_signed_weights_by_hand() -> None:
     assert signed_weights(initial, template, "deviation").tolist() == [2.0, -2.0]
     assert signed_weights(initial, template, "fan-in").tolist() == [1.0, -1.0]
     assert signed_weights(initial, template, "fan-in", 0.5).tolist() == pytest.approx([2**0.5, -(2**0.5)])
+    assert signed_weights(initial, template, "fan-in", gain=math.e).tolist() == pytest.approx(
+        [math.e / 2**0.5, -math.e / 2**0.5]
+    )
     assert initial.tolist() == [1.0, -3.0]
+
+
+def test_biases_have_no_fan_in_and_stay() -> None:
+    template, initial = Template(("weight", "bias"), ((1, 2), (1,))), torch.tensor([1.0, -3.0, 0.25])
+    assert signed_weights(initial, template, "fan-in").tolist() == [1.0, -1.0, 0.25]
 
 
 def test_the_best_mask_is_the_one_with_the_most_right_answers_on_the_training_data() -> None:

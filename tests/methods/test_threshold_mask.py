@@ -24,7 +24,7 @@ def make(**values: object) -> ThresholdMasks:
 )
 def test_the_network_keeps_what_enough_clients_kept(tau: float, kept: list[int]) -> None:
     """0, 1, 2, 3 of 3 clients: theta is 0.01 (clamped), 1/3, 2/3, 0.99."""
-    method = make(tau=tau)
+    method = make(tau=tau, weights="keep")
     flat = method.task.flat
     state = {"counts": np.arange(method.size, dtype=np.uint16) % 4, "total": 3}
     method.write_network(state, "thresholded", 0)

@@ -1,12 +1,9 @@
-import math
-
 import pytest
 import torch
-from example_networks import BUILDERS, build
 
 from subbit.errors import ModelError
 from subbit.models.load import SMALL_MODELS, load_classifier, model_names
-from subbit.models.small import Conv4, Conv6, Conv10, Mlp, signed_constant_
+from subbit.models.small import Conv4, Conv6, Conv10, Mlp
 from subbit.randomness import torch_generator
 
 SHAPES = {
@@ -118,27 +115,3 @@ def test_images_too_small_for_the_poolings():
         Conv10((3, 28, 28), 10)
     with pytest.raises(ModelError, match="sizes"):
         Mlp((3,))
-
-
-@pytest.mark.parametrize(("gain", "factor"), [("sqrt2", math.sqrt(2)), ("e", math.e)])
-def test_signed_constant(gain, factor):
-    """Fan-in of the second convolution of Conv4: 3 * 3 * 64 = 576, so +-factor / 24, its biases too."""
-    network = signed_constant_(Conv4((1, 8, 8), 10), key=3, gain=gain)
-    convolution = network.convolutions[1]
-    for parameter in (convolution.weight, convolution.bias):
-        assert parameter.abs().unique().tolist() == pytest.approx([factor / 24])
-    assert abs(convolution.weight.sign().mean().item()) < 5 / math.sqrt(convolution.weight.numel())
-    again = signed_constant_(Conv4((1, 8, 8), 10), key=3, gain=gain)
-    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
-
-
-@pytest.mark.parametrize("kind", BUILDERS)
-def test_signed_constant_leaves_norms_alone(kind):
-    network, _ = build(kind)
-    signed_constant_(network, key=1)
-    if kind == "convnet":
-        assert network.blocks[0][1].weight.tolist() == [1.0] * 4
-    if kind == "lstm":  # Four gates of 6 units; the input of the second layer and its state are 6 wide.
-        assert network.lstm.bias_hh_l1.abs().unique().tolist() == pytest.approx([math.sqrt(2 / 6)])
-    with pytest.raises(ModelError, match="sqrt2, e"):
-        signed_constant_(network, key=1, gain="pi")

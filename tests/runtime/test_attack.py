@@ -101,4 +101,4 @@ def test_masks_degrade_under_attack_and_trimming_brings_them_back() -> None:
     for lie, least in ((flipped, 0.2), (random, 0.4)):
         attacked = accuracy("fedpm", lie)
         assert least < attacked < honest
-        assert accuracy("fedpm", lie, trim=0.2) > attacked + 0.05
+        assert accuracy("fedpm", lie, trim=0.2) > attacked + 0.03

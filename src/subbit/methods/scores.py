@@ -23,6 +23,7 @@ from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.methods.base import Method, ParametersType, Task, Turn
 from subbit.methods.local import LocalTraining, train_locally
+from subbit.models.popup import signed_weights
 from subbit.models.reparametrisation import BernoulliMask, Reparametrisation, clamp_scores_
 from subbit.randomness import derive_key
 
@@ -35,6 +36,9 @@ class ScoreParameters(LocalTraining):
     normalise: bool = False
     """Divide the gradient of the scores by its root mean square in every step: for `optimizer=sgd`, whose learning rate
     then means the same on every network."""
+    weights: Literal["auto", "keep", "signed", "signed-e"] = "auto"
+    """The frozen weights: the module's own (`keep`), or their signs times one constant in each tensor, sqrt(2 / fan-in)
+    or, as in the code of FedPM's authors, e / sqrt(fan-in). `auto`: `keep` on pre-trained weights, else `signed`."""
     theta_init: float | Literal["auto", "normal"] = "auto"
     """Chance of a one at the start; `normal`: scores from N(0, 1); `auto`: 0.95 on pre-trained weights, else normal."""
     straight_through: Literal["identity", "theta"] = "identity"
@@ -57,7 +61,14 @@ class ScoreMethod(Method[ParametersType]):
 
     def __init__(self, parameters: ParametersType, task: Task) -> None:
         super().__init__(parameters, task)
-        self.reparametrisation: Reparametrisation = BernoulliMask(task.flat.initial, self.parameters.straight_through)
+        form = self.parameters.weights
+        if form == "auto":
+            form = "keep" if task.pretrained else "signed"
+        self.frozen = task.flat.initial
+        if form != "keep":
+            gain = math.e if form == "signed-e" else math.sqrt(2)
+            self.frozen = signed_weights(self.frozen, task.flat.template, "fan-in", gain=gain)
+        self.reparametrisation: Reparametrisation = BernoulliMask(self.frozen, self.parameters.straight_through)
 
     @staticmethod
     def default_selection(blocks: int, pretrained: bool) -> str:
@@ -104,7 +115,7 @@ class ScoreMethod(Method[ParametersType]):
             factor = (thresholds >= 1 << 31).astype(np.float32)
         else:
             factor = unpack_bits(sample_bits(thresholds, key), self.size).astype(np.float32)
-        torch.mul(flat.initial, torch.from_numpy(factor), out=flat.weights)
+        torch.mul(self.frozen, torch.from_numpy(factor), out=flat.weights)
 
 
 def _divide_by_root_mean_square(trained: Tensor, gradient: Tensor, epoch: int, step: int) -> None:

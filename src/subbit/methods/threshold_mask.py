@@ -59,7 +59,7 @@ class ThresholdMasks(FedPM):
 
     def __init__(self, parameters: ThresholdMaskParameters, task: Task) -> None:
         super().__init__(parameters, task)
-        self.reparametrisation = ThresholdMask(task.flat.initial, parameters.tau)
+        self.reparametrisation = ThresholdMask(self.frozen, parameters.tau)
         self.cut = math.ceil(parameters.tau * FULL)
 
     def mask(self, thresholds: Thresholds) -> Bits:
@@ -75,4 +75,4 @@ class ThresholdMasks(FedPM):
             super().write_network(state, network, key)
             return
         kept = unpack_bits(self.mask(self.thresholds(counts_of(state))), self.size).astype(np.float32)
-        torch.mul(self.task.flat.initial, torch.from_numpy(kept), out=self.task.flat.weights)
+        torch.mul(self.frozen, torch.from_numpy(kept), out=self.task.flat.weights)

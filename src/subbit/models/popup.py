@@ -101,16 +101,22 @@ class RescaledMask(BernoulliMask):
 
 
 def signed_weights(
-    initial: Tensor, template: Template, spread: Literal["deviation", "fan-in"], share: float = 1.0
+    initial: Tensor,
+    template: Template,
+    spread: Literal["deviation", "fan-in"],
+    share: float = 1.0,
+    gain: float = math.sqrt(2),
 ) -> Tensor:
-    """A copy that keeps the signs of the weights and gives all weights of a tensor one size.
+    """A copy that keeps the signs of the weights and gives all weights of a tensor one size. Biases and norms stay.
 
     deviation   the standard deviation of the tensor (Zhou et al.)
-    fan-in      sqrt(2 / (share * fan-in)), the Kaiming constant (Ramanujan et al.); `share` of the inputs is kept
+    fan-in      gain / sqrt(share * fan-in), the Kaiming constant (Ramanujan et al.); `share` of the inputs is kept
     """
     signed = initial.clone()
     for view in template.views(signed):
-        fan_in = max(1, math.prod(view.shape[1:]))
-        size = float(view.std(correction=0)) if spread == "deviation" else math.sqrt(2 / (share * fan_in))
+        if view.dim() < 2:
+            continue  # It has no fan-in, and the constant of its layer would drown what it is for.
+        fan_in = math.prod(view.shape[1:])
+        size = float(view.std(correction=0)) if spread == "deviation" else gain / math.sqrt(share * fan_in)
         view.copy_(torch.where(view >= 0, size, -size))
     return signed

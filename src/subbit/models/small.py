@@ -7,19 +7,13 @@ each pair pooled by two, then dense layers of 256 and 256 units. With 28x28 grey
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from subbit.errors import ModelError
-from subbit.models.selection import parameter_kinds
-from subbit.randomness import torch_generator
-
-GAINS = {"sqrt2": math.sqrt(2.0), "e": math.e}
 
 
 class SmallNetwork(nn.Module):
@@ -160,25 +154,3 @@ class CharLstm(SmallNetwork):
         for layer in self.dense:
             hidden = functional.relu(layer(hidden))
         return hidden
-
-
-@torch.no_grad()
-def signed_constant_(module: nn.Module, key: int, gain: Literal["sqrt2", "e"] = "sqrt2") -> nn.Module:
-    """Every weight becomes +-gain / sqrt(fan_in), and every bias the same with the fan-in of its layer. In place.
-
-    "sqrt2" is the signed Kaiming constant of the FedPM paper, "e" what its published code has. Norms are left alone.
-    """
-    if gain not in GAINS:
-        raise ModelError(f"gain={gain!r}: there are {', '.join(GAINS)}")
-    generator = torch_generator(key)
-    parameters = dict(module.named_parameters())
-    kinds = parameter_kinds(module)
-    fan_in: dict[str, int] = {}  # Of each layer: the weights of an LSTM precede its biases.
-    for name, parameter in parameters.items():
-        layer = name.rpartition(".")[0]
-        if kinds[name] == "weights":
-            fan_in[layer] = parameter[0].numel()
-        if kinds[name] != "norms" and layer in fan_in:
-            signs = torch.randint(0, 2, parameter.shape, generator=generator) * 2 - 1
-            parameter.copy_(signs * (GAINS[gain] / math.sqrt(fan_in[layer])))
-    return module
