@@ -86,3 +86,11 @@ def test_the_tables_of_the_page_are_what_the_committed_files_say() -> None:
     namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_export.py"))
     page = (ROOT / "docs" / "export.md").read_text()
     assert namespace["rendered_page"](page) == page
+
+
+def test_the_adapter_of_a_run_is_a_folder_for_peft(tmp_path: Path) -> None:
+    words = ["method=fedpeft", "tuning=lora", "limit=40", "test_limit=10", "rounds=1", "clients=2"]
+    call("run", *words, f"folder={tmp_path}", "name=lora")
+    call("export", str(tmp_path / "lora"), "--adapter")
+    found = {path.name for path in (tmp_path / "lora" / "adapter").iterdir()}
+    assert found == {"adapter_config.json", "adapter_model.safetensors", "head.safetensors"}

@@ -19,6 +19,7 @@ def export(
     folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")],
     mask: Annotated[bool, typer.Option("--mask", help="Write which weights of the base are kept, as one file")] = False,
     shrink: Annotated[bool, typer.Option("--shrink", help="Write a smaller network without its empty parts")] = False,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Write the LoRA of fedpeft for plain peft")] = False,
     client: Annotated[int | None, typer.Option(help="This client's own network (personal methods)")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write; default: inside the run folder")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
@@ -27,11 +28,14 @@ def export(
 
     [bold]subbit export runs/demo --mask[/bold]   a small file for subbit.load(base, mask)
     [bold]subbit export runs/fedmask --client 3 --shrink[/bold]   safetensors and ONNX for a device
+    [bold]subbit export runs/lora --adapter[/bold]   a folder for PeftModel.from_pretrained, and the head
     """
-    if mask == shrink:
-        raise ConfigError("what to export: give --mask or --shrink, one of them")
+    if mask + shrink + adapter != 1:
+        raise ConfigError("what to export: give --mask, --shrink or --adapter, one of them")
     suffix = "" if client is None else f"-client-{client}"
-    if mask:
+    if adapter:
+        _export_adapter(folder, client, out or folder / "adapter", as_json)
+    elif mask:
         _export_mask(folder, client, out or folder / f"mask{suffix}.safetensors", as_json)
     else:
         _export_device(folder, client, out or folder / f"device{suffix}", as_json)
@@ -64,6 +68,19 @@ def _export_mask(folder: Path, client: int | None, path: Path, as_json: bool) ->
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _export_adapter(folder: Path, client: int | None, path: Path, as_json: bool) -> None:
+    from subbit.export.runs import open_run
+    from subbit.peft.lora import save_adapter
+
+    save_adapter(open_run(folder, client).workplace.module, path)
+    files = {file.name: file.stat().st_size for file in sorted(path.iterdir())}
+    if as_json:
+        print(json.dumps({"folder": str(path), "files": files}, indent=2))
+        return
+    listed = ", ".join(f"{name} ({size:,} bytes)" for name, size in files.items())
+    console.print(f"{path}/: {listed}", highlight=False, soft_wrap=True)
 
 
 def _export_device(folder: Path, client: int | None, path: Path, as_json: bool) -> None:
