@@ -62,7 +62,7 @@ class HardMask(Reparametrisation):
 def frozen_weights(
     initial: Tensor, layers: Sequence[Layer], form: Literal["signed", "kaiming"], shares: Sequence[float], key: int
 ) -> Tensor:
-    """A copy whose masked weights are of He's size for the share of each layer's inputs that the masks will leave:
+    """A copy whose masked weights are of He's size for the share of each layer's inputs that pruning will leave:
     their signs times sqrt(2 / (share * fan-in)), or drawn from N(0, 2 / (share * fan-in)).
 
     He et al., "Delving deep into rectifiers", 2015; the share as in Ramanujan et al., "What's hidden in a randomly

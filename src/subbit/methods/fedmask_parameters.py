@@ -1,0 +1,67 @@
+"""The keys of `fedmask`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from subbit.config.values import require
+from subbit.methods.local import LocalTraining
+
+
+@dataclass(frozen=True)
+class FedMaskParameters(LocalTraining):
+    epochs: int = 5
+    learning_rate: float = 0.1
+    weights: Literal["auto", "keep", "signed", "kaiming"] = "auto"
+    """The frozen weights: the module's own (`keep`), their signs times sqrt(2 / fan-in), or from N(0, 2 / fan-in), the
+    fan-in being what pruning leaves of it. `auto`: `keep` if pre-trained, else `kaiming`."""
+    pruned_layers: int = 2
+    """So many of the last modules with weights are pruned, the classifier being one of them."""
+    keep_rate: float = 0.2
+    """Share that survives the pruning."""
+    prune: Literal["elements", "rows"] = "elements"
+    """What is pruned: single elements, or whole rows (units, filters), which always shrinks the exported network."""
+    prune_scope: Literal["layer", "network"] = "layer"
+    """The same share of every pruned layer, or the best of all together."""
+    prune_epochs: int = 1
+    saliency: Literal["value", "change"] = "value"
+    """|w0| times sigmoid(score), as in the paper's algorithm, or times how far the score moved, as in its text: that
+    also keeps the weights that training would rather be without."""
+    forward: Literal["hard", "soft"] = "hard"
+    """Local training sees the mask that is sent, or sigmoid(s), which is then cut to it."""
+    score: float = 1.0
+    """A turn starts from +score for ones and -score for zeros."""
+    lasso: float = 2e-4
+    """Strength of the group lasso over rows and columns."""
+    lasso_scaled: bool = False
+    """Each group's norm times the root of its size, as in the original group lasso."""
+    aggregation: Literal["majority", "average"] = "majority"
+    """What goes down: the majority (two bits at most), or counts. Scores then start between -score and +score, where
+    the mean of the bits lies between 0 and 1: what a minority has learned is not forgotten, and a few rounds of it
+    turn a bit."""
+    communication: Literal["structured", "dense"] = "structured"
+    """A turn's upload: bits inside the structure alone, or one for each masked weight."""
+    codec: Literal["mask", "range", "packed"] = "mask"
+    """`mask` takes the smallest code; `packed` costs exactly one bit for each bit."""
+    output_gate: Literal["real", "masked"] = "real"
+    """Of an LSTM: masking all four gates costs it accuracy."""
+    real_values: Literal["local", "federated"] = "local"
+    """Weights without a mask (output gates, selected biases) stay with the client or are averaged, 32 bits each."""
+    real_rate: float = 0.01
+    """Learning rate of weights without a mask, as a multiple of that of the masks."""
+    evaluation: Literal["trained", "merged"] = "trained"
+    """The client's network: its mask as it last trained it, or as it is after the aggregation."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.pruned_layers >= 0, f"pruned_layers={self.pruned_layers}: needs 0 or more")
+        require(0 < self.keep_rate <= 1, f"keep_rate={self.keep_rate}: needs a share above 0, at most 1")
+        require(self.prune_epochs >= 1, f"prune_epochs={self.prune_epochs}: needs at least 1")
+        require(0 < self.score <= 10, f"score={self.score}: needs a number above 0, at most 10")
+        require(self.lasso >= 0, f"lasso={self.lasso}: needs a number from 0 up")
+        require(self.real_rate > 0, f"real_rate={self.real_rate}: needs a number above 0")
+        require(
+            self.prune == "elements" or self.prune_scope == "layer",
+            "prune=rows keeps a share of each layer's rows: needs prune_scope=layer",
+        )
