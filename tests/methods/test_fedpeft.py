@@ -32,7 +32,7 @@ def finish(module: nn.Module, **values: Any) -> dict[str, Any]:
 def test_without_added_modules_it_is_fedavg_of_a_selection(tuning: str, selection: str) -> None:
     ours = finish(small_vit(), method="fedpeft", tuning=tuning)
     rate = settings(method="fedpeft", tuning=tuning).parameters.learning_rate
-    theirs = finish(small_vit(), method="fedavg", select=selection, optimizer="sgd", learning_rate=rate)
+    theirs = finish(small_vit(), method="fedavg", select=selection, learning_rate=rate)
     assert ours["model_sha256"] == theirs["model_sha256"]
     assert ours["total_bytes"] == theirs["total_bytes"]
 

@@ -5,7 +5,7 @@ Models in Federated Learning", 2022 (paper 003). Delta is what `tuning` trains, 
 known to everyone before the first round and never sent.
 
     down   delta
-    client delta_k = delta after E epochs of SGD, drawn towards the received one by `regulariser` or not
+    client delta_k = delta after E epochs (paper: of SGD), drawn towards the received one by `regulariser` or not
     up     delta_k - delta, float32 or through `codec`
     server delta <- delta + sum_k n_k (delta_k - delta) / sum_k n_k
 
@@ -42,24 +42,34 @@ PAPER_RATES: dict[Tuning, float] = {
     "lora": 0.005,
 }
 """Of SGD, as the paper has them; it has none for `prefix` and `lora`, which get those of what is most like them."""
-RATES: dict[Tuning, float] = {
-    "full": 0.01,
-    "head": 0.05,
-    "bias": 0.05,
-    "adapter": 0.05,
-    "prompt": 0.1,
-    "prefix": 0.1,
-    "lora": 0.05,
+RATES: dict[str, dict[Tuning, float]] = {
+    "adam": {
+        "full": 0.0005,
+        "head": 0.01,
+        "bias": 0.005,
+        "adapter": 0.005,
+        "prompt": 0.01,
+        "prefix": 0.01,
+        "lora": 0.005,
+    },
+    "sgd": {
+        "full": 0.01,
+        "head": 0.05,
+        "bias": 0.05,
+        "adapter": 0.05,
+        "prompt": 0.1,
+        "prefix": 0.1,
+        "lora": 0.05,
+    },
 }
-"""For tens of steps with momentum, where the paper takes thousands without."""
+"""By optimiser, for tens of steps, where the paper takes thousands; SGD with momentum."""
 
 
 @dataclass(frozen=True)
 class FedPeftParameters(RegularisedParameters):
     tuning: Tuning = "bias"
-    optimizer: Literal["adam", "sgd"] = "sgd"
     learning_rate: float | Literal["auto", "paper"] = "auto"  # type: ignore[assignment]
-    """`auto` and `paper`: that of the tuning, by our table or by the paper's."""
+    """`auto`: that of the tuning with this optimiser; `paper`: that of the tuning with SGD, as the paper has it."""
     bottleneck: int = 8
     """Width of an adapter."""
     prompt_tokens: int = 10
@@ -71,7 +81,7 @@ class FedPeftParameters(RegularisedParameters):
 
     def __post_init__(self) -> None:
         if isinstance(self.learning_rate, str):
-            rates = RATES if self.learning_rate == "auto" else PAPER_RATES
+            rates = RATES[self.optimizer] if self.learning_rate == "auto" else PAPER_RATES
             # The number itself: what the run folder records is what was used.
             object.__setattr__(self, "learning_rate", rates[self.tuning])
         super().__post_init__()
@@ -97,7 +107,8 @@ class FedPeft(RegularisedMethod[FedPeftParameters]):
     Parameters = FedPeftParameters
     presets: ClassVar = {
         "default": {},
-        "paper": {"learning_rate": "paper", "momentum": 0.0, "weight_decay": 1e-4, "epochs": 10, "batch_size": 64},
+        "paper": {"optimizer": "sgd", "learning_rate": "paper", "momentum": 0.0, "weight_decay": 1e-4}
+        | {"epochs": 10, "batch_size": 64},
     }
 
     def __init__(self, parameters: FedPeftParameters, task: Task) -> None:
