@@ -77,3 +77,9 @@ def test_plots_of_comparisons_are_what_the_committed_files_say() -> None:
     namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_comparisons.py"))
     for path, plot in namespace["plots"]().items():
         assert path.read_text() == plot, "run benchmarks/render_comparisons.py"
+
+
+def test_the_tables_of_the_zampling_page_are_what_the_committed_files_say() -> None:
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_zampling.py"))
+    page = (ROOT / "docs" / "zampling.md").read_text()
+    assert namespace["rendered_page"](page) == page
