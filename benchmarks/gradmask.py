@@ -66,7 +66,7 @@ if __name__ == "__main__":
     parser.add_argument("--splits", nargs="+", choices=SPLITS, default=list(SPLITS))
     parser.add_argument("--output", type=Path, default=RESULTS)
     parser.add_argument("words", nargs="*", help="key=value for all runs")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     found = measure(arguments.splits, arguments.seeds, arguments.words)
     replace_file(arguments.output, (json.dumps(found, indent=2) + "\n").encode())
     print(f"written to {arguments.output}")
