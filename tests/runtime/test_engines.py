@@ -80,7 +80,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: not any(alive(pid) for pid in children))
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"
