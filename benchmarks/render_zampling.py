@@ -13,55 +13,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from subbit.report.zampling_commands import FEDERATED_HEADINGS, LOCAL_HEADINGS, federated_cells, local_cells
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "zampling.md"
 RESULTS = ROOT / "benchmarks" / "results"
 MARKERS = re.compile(r"(?P<open><!-- zampling: (?P<part>[a-z]+) -->\n).*?(?P<close><!-- /zampling -->)", re.DOTALL)
 
 
-def federated(results: dict[str, Any]) -> list[str]:
-    lines = [
-        "| m/n | paper | expected | drawn | up, paper | n bits, our frames | up, ours | down, paper | down, ours |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in results["rows"]:
-        cells = [
-            f"{row['compression']:g}",
-            f"{row['paper']:.2f}",
-            f"{row['expected']:.4f}",
-            f"{row['sampled']:.4f} ± {row['sampled_deviation']:.4f}",
-            times(row["paper_client_savings"]),
-            times(row["client_savings_packed"]),
-            times(row["client_savings"]),
-            times(row["paper_server_savings"]),
-            times(row["server_savings"]),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
-
-
 def local(results: dict[str, Any]) -> list[str]:
-    lines = [
-        f"{results['seeds']} seed(s), {results['samples']} drawn networks each, percent.",
-        "",
-        "| m/n | paper, drawn | ours, drawn | expected | best draw | at most two deviations below |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in results["rows"]:
-        cells = [
-            f"{row['compression']:g}",
-            f"{row['paper']:.2f} ± {row['paper_deviation']:.2f}",
-            f"{row['sampled']:.2f}" + (f" ± {row['sampled_deviation']:.2f}" if results["seeds"] > 1 else ""),
-            f"{row['expected']:.2f}",
-            f"{row['best']:.2f}",
-            "yes" if row["within_two_deviations"] else "**no**",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+    made = f"{results['seeds']} seed(s), {results['samples']} drawn networks each, percent."
+    return [made, "", *markdown(LOCAL_HEADINGS, local_cells(results))]
 
 
-def times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f}x"
+def federated(results: dict[str, Any]) -> list[str]:
+    return markdown(FEDERATED_HEADINGS, federated_cells(results))
+
+
+def markdown(headings: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
 PARTS: dict[str, Callable[[dict[str, Any]], list[str]]] = {"federated": federated, "local": local}

@@ -54,23 +54,11 @@ def test_the_table_of_results_is_what_the_committed_file_says() -> None:
     assert namespace["rendered_readme"](README) == README
 
 
-def test_the_table_of_the_flower_page_is_what_the_committed_file_says() -> None:
-    namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_flower.py"))
-    page = (ROOT / "docs" / "flower.md").read_text()
-    assert namespace["rendered_page"](page) == page
-
-
 def test_tables_of_comparisons_are_what_the_committed_files_say() -> None:
     namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_comparisons.py"))
     assert namespace["pages"]()
     for page in namespace["pages"]():
         assert namespace["rendered_page"](page.read_text()) == page.read_text(), "run benchmarks/render_comparisons.py"
-
-
-def test_the_gradients_of_the_flagship_page_are_what_the_committed_file_says() -> None:
-    namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_flagship.py"))
-    page = (ROOT / "docs" / "flagship.md").read_text()
-    assert namespace["rendered_page"](page) == page
 
 
 def test_plots_of_comparisons_are_what_the_committed_files_say() -> None:
@@ -79,7 +67,8 @@ def test_plots_of_comparisons_are_what_the_committed_files_say() -> None:
         assert path.read_text() == plot, "run benchmarks/render_comparisons.py"
 
 
-def test_the_tables_of_the_zampling_page_are_what_the_committed_files_say() -> None:
-    namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_zampling.py"))
-    page = (ROOT / "docs" / "zampling.md").read_text()
-    assert namespace["rendered_page"](page) == page
+@pytest.mark.parametrize("page", ["flower", "flagship", "zampling"])
+def test_the_tables_of_a_page_are_what_the_committed_files_say(page: str) -> None:
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / f"render_{page}.py"))
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    assert namespace["rendered_page"](text) == text, f"run benchmarks/render_{page}.py"

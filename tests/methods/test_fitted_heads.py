@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from subbit.errors import PayloadError
 from subbit.methods.base import Turn
 from subbit.methods.heads import HeadMethod
 from subbit.runtime.workplace import Workplace
@@ -34,9 +35,14 @@ def test_clients_that_claim_no_examples_leave_a_probed_head_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("lie", [-1.0, -1e30])
-def test_counts_below_zero_take_the_discriminant_from_nobody_else(lie: float) -> None:
+def test_counts_below_zero_are_refused_and_take_the_discriminant_from_nobody_else(lie: float) -> None:
     method = fitting("lda")
     honest = method.train(None, digits_problem().client_data(0), Turn(0, 0, {})).payloads
     forged = {"statistics": honest["statistics"].copy()}
     forged["statistics"][3] = lie
-    assert np.array_equal(fitted(method, [(honest, 80), (forged, 80)]), fitted(method, [(honest, 80)]))
+    accumulator = method.accumulator()
+    method.accumulate(accumulator, None, honest, 80, 0, 0)
+    with pytest.raises(PayloadError, match="examples of a class"):
+        method.accumulate(accumulator, None, forged, 80, 0, 1)
+    found = np.asarray(method.step(method.start(), accumulator, 0)["head"])
+    assert np.array_equal(found, fitted(method, [(honest, 80)]))

@@ -24,7 +24,7 @@ from subbit.aggregate import WeightedMean
 from subbit.codecs import make_codec
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
-from subbit.errors import ModelError
+from subbit.errors import ModelError, PayloadError
 from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.local import LocalTraining
 from subbit.models.heads import LdaStatistics, solve
@@ -136,12 +136,12 @@ class LdaHead(HeadMethod):
     def accumulate(
         self, accumulator: WeightedMean, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
-        """A sum: each client's statistics already weigh what its data weigh.
-
-        Counts that no data have would leave the pooled ones without a discriminant: who sends them has no say.
-        """
-        if (payloads["statistics"][: self.task.classes] >= 0).all():
-            accumulator.add(payloads["statistics"], 1)
+        """A sum: each client's statistics already weigh what its data weigh."""
+        counts = payloads["statistics"][: self.task.classes]
+        if (counts < 0).any():
+            # Pooled with the others', these would leave the discriminant of all undefined.
+            raise PayloadError(f"{counts.min():g} examples of a class: needs 0 or more", "value")
+        accumulator.add(payloads["statistics"], 1)
 
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
         pooled = LdaStatistics.from_vector(torch.from_numpy(accumulator.sum), self.task.classes, self.head.in_features)

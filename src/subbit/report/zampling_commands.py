@@ -21,6 +21,43 @@ Seeds = Annotated[int, typer.Option(min=1, help="Seeds 0..N-1")]
 Samples = Annotated[int, typer.Option(min=1, help="Drawn networks per accuracy")]
 Output = Annotated[Path | None, typer.Option(help="JSON file; default: runs/zampling-COMMAND.json")]
 
+LOCAL_HEADINGS = ["m/n", "paper", "ours", "expected", "best draw", "within 2 sd"]
+FEDERATED_HEADINGS = ["m/n", "paper acc.", "expected", "sampled", "paper up", "n bits", "ours up"]
+FEDERATED_HEADINGS += ["paper down", "ours down"]
+
+
+def local_cells(results: dict[str, Any]) -> list[list[str]]:
+    """Lines of table 2, for the console and for docs/zampling.md."""
+    return [
+        [
+            f"{row['compression']:g}",
+            f"{row['paper']:.2f} ±{row['paper_deviation']:.2f}",
+            f"{row['sampled']:.2f}" + (f" ±{row['sampled_deviation']:.2f}" if results["seeds"] > 1 else ""),
+            f"{row['expected']:.2f}",
+            f"{row['best']:.2f}",
+            "yes" if row["within_two_deviations"] else "NO",
+        ]
+        for row in results["rows"]
+    ]
+
+
+def federated_cells(results: dict[str, Any]) -> list[list[str]]:
+    """Lines of table 1, for the console and for docs/zampling.md."""
+    return [
+        [
+            f"{row['compression']:g}",
+            f"{row['paper']:.2f}",
+            f"{row['expected']:.4f}",
+            f"{row['sampled']:.4f} ±{row['sampled_deviation']:.4f}",
+            _times(row["paper_client_savings"]),
+            _times(row["client_savings_packed"]),
+            _times(row["client_savings"]),
+            _times(row["paper_server_savings"]),
+            _times(row["server_savings"]),
+        ]
+        for row in results["rows"]
+    ]
+
 
 @zampling_app.command()
 def table(
@@ -42,41 +79,11 @@ def table(
         if degree not in PAPER_TABLE_2:
             raise ConfigError(f"--degree {degree}: table 2 has {', '.join(map(str, PAPER_TABLE_2))}")
         results = local_table(words or [], seeds, samples, progress.print, degree)
-        _print(
-            f"Table 2: SMALL, local, d = {degree}, mean sampled accuracy (%)",
-            ["m/n", "paper", "ours", "expected", "best draw", "within 2 sd"],
-            [
-                [
-                    row["compression"],
-                    f"{row['paper']:.2f} ±{row['paper_deviation']:.2f}",
-                    f"{row['sampled']:.2f} ±{row['sampled_deviation']:.2f}",
-                    f"{row['expected']:.2f}",
-                    f"{row['best']:.2f}",
-                    "yes" if row["within_two_deviations"] else "NO",
-                ]
-                for row in results["rows"]
-            ],
-        )
+        _print(f"Table 2: SMALL, local, d = {degree}, mean sampled accuracy (%)", LOCAL_HEADINGS, local_cells(results))
     elif part == "federated":
         results = federated_table(words or [], samples, progress.print)
-        _print(
-            "Table 1: MNISTFC, federated, d = 10; savings against 32 bits per weight, from real frames",
-            ["m/n", "paper acc.", "expected", "sampled", "paper up", "n bits", "ours up", "paper down", "ours down"],
-            [
-                [
-                    row["compression"],
-                    f"{row['paper']:.2f}",
-                    f"{row['expected']:.4f}",
-                    f"{row['sampled']:.4f} ±{row['sampled_deviation']:.4f}",
-                    _times(row["paper_client_savings"]),
-                    _times(row["client_savings_packed"]),
-                    _times(row["client_savings"]),
-                    _times(row["paper_server_savings"]),
-                    _times(row["server_savings"]),
-                ]
-                for row in results["rows"]
-            ],
-        )
+        title = "Table 1: MNISTFC, federated, d = 10; savings against 32 bits per weight, from real frames"
+        _print(title, FEDERATED_HEADINGS, federated_cells(results))
     else:
         raise ConfigError(f"--part {part}: needs local or federated")
     _write(results, output or Path(f"runs/zampling-{part}.json"))
