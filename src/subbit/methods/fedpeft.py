@@ -53,7 +53,7 @@ RATES: dict[str, dict[Tuning, float]] = {
         "lora": 0.005,
     },
     "sgd": {
-        "full": 0.01,
+        "full": 0.1,
         "head": 0.05,
         "bias": 0.05,
         "adapter": 0.05,
