@@ -19,7 +19,7 @@ from subbit.runtime.client import EvaluationOrder, client_turn
 from subbit.runtime.messages import Order, Reply
 from subbit.runtime.round import RoundReport, ServerState, run_round
 from subbit.runtime.run import Progress, run_job
-from subbit.runtime.selection import of_highest_loss
+from subbit.runtime.selection import of_highest_loss, share_of
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
 from subbit.wire.ledger import Ledger
@@ -27,6 +27,14 @@ from tests.problems import digits_problem, mlp, settings
 
 CLIENTS = 6
 PARTS = [np.arange(20 * client, 20 * client + 20) for client in range(CLIENTS)]
+
+
+@pytest.mark.parametrize(
+    ("participation", "clients", "expected"),
+    [(1.0, 7, 7), (0.5, 7, 3), (0.5, 5, 2), (0.29, 100, 29), (0.1, 30, 3), (0.19, 5, 1), (0.99, 100, 99)],
+)
+def test_a_share_of_clients_is_rounded_down(participation: float, clients: int, expected: int) -> None:
+    assert share_of(participation, clients) == expected
 
 
 class Asking:

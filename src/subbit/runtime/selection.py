@@ -14,6 +14,7 @@ asks, which a mean of changes would not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,12 @@ from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
 BATCH = 128
 LOSS_NUMBER = 254  # The part number of a loss: no method has so many parts.
 LOSS = Part("loss", make_codec("dense"), 1)
+
+
+def share_of(participation: float, clients: int) -> int:
+    """How many clients take part: rounded down as in the papers, at least one. 0.29 of 100 are 29, though the product
+    of the two floats is below it."""
+    return max(1, math.floor(participation * clients + 1e-9))
 
 
 def check_selection(method: Method[Any], drawn: int) -> None:

@@ -27,7 +27,7 @@ from subbit.privacy.refusals import refuse_run
 from subbit.randomness import derive_key
 from subbit.runtime.messages import Phase
 from subbit.runtime.problem import Problem
-from subbit.runtime.selection import check_selection
+from subbit.runtime.selection import check_selection, share_of
 from subbit.wire.frame import EVERYONE, Address, Direction, pack_frame, unpack_frame
 
 EVALUATION_BATCH = 128
@@ -109,7 +109,7 @@ class Workplace:
             seed=run.seed,
             rounds=run.rounds,
             clients=self.problem.clients,
-            participants=min(eligible, max(1, round(run.participation * self.problem.clients))),
+            participants=min(eligible, share_of(run.participation, self.problem.clients)),
             pretrained=self.problem.pretrained,
             input_shape=tuple(self.problem.train.inputs.shape[1:]),
             input_type=self.problem.train.inputs.dtype,
