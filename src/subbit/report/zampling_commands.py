@@ -184,7 +184,7 @@ def _print(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]]) -
         printed.add_column(heading, justify="right")
     for row in rows:
         printed.add_row(*(str(cell) for cell in row))
-    console.print(printed)
+    Console(width=max(console.width, 110)).print(printed)
 
 
 def _write(results: dict[str, Any], path: Path) -> None:
