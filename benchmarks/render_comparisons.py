@@ -16,6 +16,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from subbit.report.compare import accuracy_cell
 from subbit.report.frontier import frontier_plot
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +32,8 @@ def render(comparison: dict[str, Any]) -> str:
     drawn = any("accuracy_sampled" in run for runs in comparison["runs"].values() for run in runs)
     lines = [
         f"`{first['model']}` on `{first['dataset']}`, {first['clients']} clients, {first['participants']} in a round, "
-        f"{first['rounds']} rounds, {comparison['seeds']} seed(s), mean and standard deviation"
+        f"{first['rounds']} rounds, {comparison['seeds']} seed(s)"
+        + (", mean and standard deviation" if comparison["seeds"] > 1 else "")
         + (" of the mean over devices of the accuracy on their own test sets" if personal else "")
         + ". Bits are per trained parameter, client and round; MB are over all clients and rounds.",
         "",
@@ -44,7 +46,7 @@ def render(comparison: dict[str, Any]) -> str:
     for label, row in comparison["methods"].items():
         cells = [
             f"`{label}`",
-            f"{row['accuracy']:.3f} ± {row['accuracy_spread']:.3f}",
+            accuracy_cell(row, comparison["seeds"], digits=3),
             *([drawn_accuracy(comparison["runs"][label])] if drawn else []),
             f"{row['accuracy_before']:.3f}",
             f"{row['uplink_bpp']:.4f}",

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from subbit.report.compare import accuracy_cell
+
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "gradmask.json", ROOT / "docs" / "gradient-masks.md"
 MARKERS = re.compile(r"(<!-- generated: gradmask -->\n).*?(<!-- /generated -->)", re.DOTALL)
@@ -23,9 +25,10 @@ def render(results: dict[str, Any]) -> str:
         f"{split}: {run['clients']} clients, {run['participants']} in each of {run['rounds']} rounds"
         for split, run in ((split, next(iter(found["runs"].values()))[0]) for split, found in splits.items())
     )
+    spread = ", mean and standard deviation" if first["seeds"] > 1 else ""
     lines = [
-        f"`{job['model']}` on `{job['dataset']}`, accuracy of the last round, mean and standard deviation of "
-        f"{first['seeds']} seed(s). {sizes}. Bits are per trained parameter, client and round, on the first split.",
+        f"`{job['model']}` on `{job['dataset']}`, accuracy of the last round, {first['seeds']} seed(s){spread}. "
+        f"{sizes}. Bits are per trained parameter, client and round, on the first split.",
         "",
         "| | " + " | ".join(splits) + " | up, bits | down, bits | run as |",
         "|---" * (len(splits) + 4) + "|",
@@ -33,8 +36,7 @@ def render(results: dict[str, Any]) -> str:
     for what, label in results["rows"].items():
         cells = [what]
         for found in splits.values():
-            row = found["methods"][label]
-            cells.append(f"{row['accuracy']:.3f} ± {row['accuracy_spread']:.3f}")
+            cells.append(accuracy_cell(found["methods"][label], found["seeds"], digits=3))
         bits = first["methods"][label]
         cells += [f"{bits['uplink_bpp']:.2f}", f"{bits['downlink_bpp']:.2f}", f"`{label}`"]
         lines.append("| " + " | ".join(cells) + " |")

@@ -115,6 +115,12 @@ def megabytes_to(summary: Mapping[str, Any], target: float) -> float | None:
     return None
 
 
+def accuracy_cell(row: Mapping[str, Any], seeds: int, digits: int) -> str:
+    """A mean and its standard deviation, which one seed has not."""
+    spread = f" ± {row['accuracy_spread']:.{digits}f}" if seeds > 1 else ""
+    return f"{row['accuracy']:.{digits}f}{spread}"
+
+
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
     """One line per method, some 110 columns wide."""
     target = comparison["target"]
@@ -135,7 +141,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
     for label, row in rows.items():
         cells = [
-            f"{row['accuracy']:.4f} ±{row['accuracy_spread']:.4f}",
+            accuracy_cell(row, comparison["seeds"], digits=4),
             f"{row['accuracy_before']:.4f}",
             f"{row['uplink_bpp']:.4f}",
             f"{row['downlink_bpp']:.3f}",
