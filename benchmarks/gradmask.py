@@ -1,6 +1,6 @@
 """Gradient masks against FedAvg and against the controls that the paper lacks, on three splits.
 
-    SUBBIT_DATA=... python benchmarks/gradmask.py                      about half a minute on two cores for each run
+    SUBBIT_DATA=... python benchmarks/gradmask.py                      about a minute on two cores for each run
     python benchmarks/gradmask.py --seeds 3 --splits IID "two classes"
     python benchmarks/gradmask.py --output /tmp/try.json rounds=1 limit=200 test_limit=50       a trial
     python benchmarks/render_gradmask.py                               the table of docs/gradient-masks.md
