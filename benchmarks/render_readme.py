@@ -1,10 +1,12 @@
-"""Write the table of results into README.md from `benchmarks/results/demo-comparison.json`.
+"""Write the tables of results into README.md from `demo-comparison.json` and `frontier-fashion.json`, both in
+`benchmarks/results/`.
 
     subbit compare deltamask deltamask:preset=paper fedpm fedavg --config experiments/demo.toml --seeds 3 --json \
         > benchmarks/results/demo-comparison.json
     python benchmarks/render_readme.py
 
-`tests/test_readme.py` fails when the README shows anything else than what this makes of the committed file.
+docs/frontier.md has the command of the other file. `tests/test_readme.py` fails when the README shows anything else
+than what this makes of the committed files.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "demo-comparison.json"
-MARKERS = re.compile(r"(<!-- results[^>]*-->\n).*?(<!-- /results -->)", re.DOTALL)
+RESULTS = ROOT / "benchmarks" / "results"
+MARKERS = re.compile(r"(<!-- (results|frontier)[^>]*-->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
 def render(comparison: dict[str, Any]) -> str:
@@ -40,9 +42,26 @@ def render(comparison: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def render_frontier(comparison: dict[str, Any]) -> str:
+    """Who got to the target, the dearest first."""
+    first = next(iter(comparison["runs"].values()))[0]
+    arrived = {label: row for label, row in comparison["methods"].items() if row["mb_to_target"] is not None}
+    lines = [
+        f"| `{first['model']}`, `{first['dataset']}`, {first['clients']} clients, {comparison['seeds']} seed(s) "
+        f"| MB, both ways, until accuracy {comparison['target']:g} |",
+        "|---|---|",
+    ]
+    for label, row in sorted(arrived.items(), key=lambda item: -item[1]["mb_to_target"]):
+        lines.append(f"| `{label}` | {row['mb_to_target']:,.2f} |")
+    return "\n".join(lines) + "\n"
+
+
 def rendered_readme(text: str) -> str:
-    table = render(json.loads(RESULTS.read_text()))
-    return MARKERS.sub(lambda match: match.group(1) + table + match.group(2), text)
+    tables = {
+        "results": render(json.loads((RESULTS / "demo-comparison.json").read_text())),
+        "frontier": render_frontier(json.loads((RESULTS / "frontier-fashion.json").read_text())),
+    }
+    return MARKERS.sub(lambda match: match.group(1) + tables[match.group(2)] + match.group(3), text)
 
 
 if __name__ == "__main__":
