@@ -16,6 +16,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from subbit.report.compare import accuracy_cell
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 MARKERS = re.compile(r"(<!-- (results|frontier)[^>]*-->\n).*?(<!-- /\2 -->)", re.DOTALL)
@@ -35,7 +37,7 @@ def render(comparison: dict[str, Any]) -> str:
     for label, row in comparison["methods"].items():
         false = row["false_flips_per_upload"]
         lines.append(
-            f"| `{label}` | {row['accuracy']:.3f} ± {row['accuracy_spread']:.3f} | {row['uplink_bpp']:.3f} "
+            f"| `{label}` | {accuracy_cell(row, comparison['seeds'], digits=3)} | {row['uplink_bpp']:.3f} "
             f"| {row['downlink_bpp']:.2f} | {row['uplink_mb']:.2f} | {row['downlink_mb']:.2f} "
             f"| {'0' if false is None else f'{false:.0f}'} |"
         )

@@ -11,8 +11,18 @@ from tests.problems import settings
 from typer.testing import CliRunner
 
 from subbit.cli import app
+from subbit.config.load import read_toml, resolve
 from subbit.errors import ConfigError, RunFolderError
-from subbit.report.zampling import COMPRESSIONS, PAPER_TABLE_1, PAPER_TABLE_2, finished_run, judge, open_run, perturbed
+from subbit.report.zampling import (
+    COMPRESSIONS,
+    FEDERATED,
+    PAPER_TABLE_1,
+    PAPER_TABLE_2,
+    finished_run,
+    judge,
+    open_run,
+    perturbed,
+)
 from subbit.wire.frame import HEADER_BYTES
 
 TINY = ["dataset=digits", "model=mlp-small", "limit=100", "test_limit=50", "batch_size=32", "epochs=1"]
@@ -79,6 +89,12 @@ def test_federated_table_counts_real_frames(tmp_path: Path) -> None:
         assert row["client_savings_packed"] == pytest.approx(4 * 1930 / packed)
         summary = json.loads((tmp_path / f"zampling-federated-{factor}" / "summary.json").read_text())
         assert row["client_savings"] == pytest.approx(4 * 1930 * 4 / summary["uplink_bytes"])
+
+
+def test_the_file_of_the_federated_table_is_its_last_line() -> None:
+    file = Path(__file__).parents[2] / "experiments" / "zampling-mnist.toml"
+    table = resolve(FEDERATED, ["compression=32", "name=zampling-mnist"])
+    assert resolve(read_toml(file), []) == table
 
 
 def test_gap_trains_without_drawing(tmp_path: Path) -> None:

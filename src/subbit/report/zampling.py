@@ -50,9 +50,9 @@ PAPER_TABLE_4: dict[str, dict[str, tuple[float, float, float | None]]] = {
 MNIST = {"method": "zampling", "dataset": "mnist", "head": "keep", "partition": "iid", "batch_size": 128}
 TURN = {"clients": 1, "rounds": 1, "codec": "dense", "epochs": 100, "patience": 10}
 LOCAL = {**MNIST, **TURN, "model": "mlp-small", "learning_rate": 1e-3}
-FEDERATED = {**MNIST, "model": "mnistfc", "clients": 10, "rounds": 20, "epochs": 5, "learning_rate": 0.03, "seed": 1}
-# With a rate that falls to nothing, bits that nobody pushes any more settle, and draws come close to their mean.
-FEDERATED["schedule"] = "cosine"
+# At a rate that falls to nothing, bits that nobody pushes any more settle, and draws come close to their mean.
+FALLING = {"epochs": 5, "learning_rate": 0.03, "schedule": "cosine"}
+FEDERATED = {**MNIST, **FALLING, "model": "mnistfc", "clients": 10, "rounds": 20, "seed": 1}
 GAP = {**MNIST, **TURN, "model": "mnistfc", "training": "continuous", "learning_rate": 1e-2}
 
 Report = Callable[[str], object]
