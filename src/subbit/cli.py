@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from subbit.bench.commands import bench_app
-from subbit.errors import SubbitError
+from subbit.errors import RunFolderError, SubbitError
 from subbit.export.commands import export
 from subbit.flower.commands import flower_app
 from subbit.report.domain_gap import domain_gap
@@ -47,6 +47,11 @@ def main() -> None:
     except SubbitError as error:
         errors.print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_status)
+    except OSError as error:
+        # A full disk, a folder without permission, a path that cannot be: nothing that a traceback would explain.
+        where = f"{error.filename}: " if error.filename else ""
+        errors.print(f"error: {escape(where + (error.strerror or str(error)))}", soft_wrap=True, highlight=False)
+        sys.exit(RunFolderError.exit_status)
     except KeyboardInterrupt:
         errors.print("interrupted; go on with subbit resume")
         sys.exit(130)
@@ -157,6 +162,23 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
 
 
 @app.command()
+def check(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")]) -> None:
+    """Check every file of a run folder against its checksums. Changes nothing.
+
+    [bold]subbit check runs/demo[/bold]
+    """
+    from subbit.report.check import check_run
+
+    findings = check_run(folder)
+    damaged = [finding for finding in findings if finding.damage is not None]
+    for finding in damaged:
+        console.print(f"damaged: {escape(finding.what)}: {escape(finding.damage or '')}", soft_wrap=True)
+    console.print(f"{len(findings)} files and sums checked, {len(damaged)} damaged", highlight=False)
+    if damaged:
+        raise typer.Exit(RunFolderError.exit_status)
+
+
+@app.command()
 def compare(
     methods: Annotated[list[str], typer.Argument(help="Methods, then key=value words for all of them")],
     config: Annotated[Path | None, typer.Option(help="TOML file of the common job")] = None,
@@ -227,7 +249,6 @@ def inspect(frame: Annotated[Path, typer.Argument(help="A file that holds one fr
 
     [bold]subbit inspect tests/codecs/golden/rice.bin[/bold]
     """
-    from subbit.errors import RunFolderError
     from subbit.wire.inspect import describe_frame
 
     try:
