@@ -14,11 +14,13 @@ files do not have; what they have beyond it is dropped on resuming.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subbit.config.load import Settings, read_toml, resolve, write_toml
-from subbit.errors import RunFolderError
+from subbit.errors import Interrupted, RunFolderError
 from subbit.files import replace_file
 from subbit.wire.ledger import Ledger
 
@@ -79,6 +81,16 @@ class RunFolder:
             return [json.loads(line) for line in lines]
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{self.path / 'events.jsonl'} cannot be read: {error}") from None
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C becomes a line that says how to go on. Typer would end the program without a word."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self._checkpoint.is_file():
+                raise Interrupted(f"interrupted; go on with subbit resume {self.path}") from None
+            raise Interrupted("interrupted before there was a checkpoint; start again with subbit run") from None
 
     # The end.
 
