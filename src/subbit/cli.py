@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from subbit.bench.commands import bench_app
-from subbit.errors import RunFolderError, SubbitError
+from subbit.errors import Interrupted, RunFolderError, SubbitError
 from subbit.export.commands import export
 from subbit.flower.commands import flower_app
 from subbit.report.domain_gap import domain_gap
@@ -44,6 +44,9 @@ def main() -> None:
     """Entry point: errors raised on purpose become one line and an exit status, others a traceback."""
     try:
         app()
+    except Interrupted as interrupted:
+        errors.print(escape(str(interrupted)), soft_wrap=True, highlight=False)
+        sys.exit(interrupted.exit_status)
     except SubbitError as error:
         errors.print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_status)
@@ -52,9 +55,6 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename else ""
         errors.print(f"error: {escape(where + (error.strerror or str(error)))}", soft_wrap=True, highlight=False)
         sys.exit(RunFolderError.exit_status)
-    except KeyboardInterrupt:
-        errors.print("interrupted; go on with subbit resume")
-        sys.exit(130)
 
 
 def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]:
@@ -92,7 +92,7 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> t
         TimeElapsedColumn(),
         console=errors,
     )
-    with bar:
+    with folder.interruptible(), bar:
         line = bar.add_task(folder.settings.run.name, total=settings.run.rounds, note="fitting the head")
 
         def report(progress: RoundProgress) -> None:
