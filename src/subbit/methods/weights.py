@@ -12,8 +12,9 @@ in float32, and are averaged the same way; otherwise they never change.
 
 The weights go down whole, or (`down_codec`) as their change since the last broadcast, compressed. Receivers then hold
 a vector that lags behind the server's: its next change is the difference between the two, so that whatever a broadcast
-lost is part of the next one (Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze", ICML 2019). Clients train from what they
-hold, and their changes count from there.
+lost is part of the next one (Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze", ICML 2019). That needs a codec that brings
+receivers nearer in every round (`Codec.contractive`), which an unbiased one of few bits does not. Clients train from
+what they hold, and their changes count from there.
 
 A client that lies can move a mean as far as it likes. `aggregator` and `clip_norm` bound what one client can do, and
 then every client has the same weight, since the number of examples is the client's word too: see
