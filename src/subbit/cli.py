@@ -61,8 +61,8 @@ def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]
     return {}, words
 
 
-def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> dict[str, Any]:
-    """Build the problem, run it with a progress bar, return the summary."""
+def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> tuple[dict[str, Any], Path]:
+    """Build the problem, run it with a progress bar; the summary and the run folder."""
     from subbit.errors import ConfigError
     from subbit.report.folder import RunFolder
     from subbit.runtime.problem import build_problem
@@ -88,7 +88,7 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> d
         console=errors,
     )
     with bar:
-        line = bar.add_task(settings.run.name, total=settings.run.rounds, note="fitting the head")
+        line = bar.add_task(folder.settings.run.name, total=settings.run.rounds, note="fitting the head")
 
         def report(progress: RoundProgress) -> None:
             accuracy = "" if progress.accuracy is None else f"accuracy {progress.accuracy:.4f}  "
@@ -98,8 +98,8 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> d
         if settings.run.engine == "flower":
             from subbit.flower.simulation import simulate
 
-            return simulate(problem, folder, resume=resume is not None, report=report).summary
-        return run_job(problem, settings, folder, resume=resume is not None, report=report).summary
+            return simulate(problem, folder, resume=resume is not None, report=report).summary, folder.path
+        return run_job(problem, folder.settings, folder, resume=resume is not None, report=report).summary, folder.path
 
 
 @app.command()
@@ -113,7 +113,7 @@ def run(words: Words = None) -> None:
     from subbit.config.load import resolve
 
     settings = resolve(*_file_and_words(words))
-    _print_summary(_run(settings), Path(settings.run.folder) / settings.run.name)
+    _print_summary(*_run(settings))
 
 
 @app.command()
@@ -124,7 +124,7 @@ def resume(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/
     """
     from subbit.report.folder import RunFolder
 
-    _print_summary(_run(RunFolder.open(folder).settings, resume=folder), folder)
+    _print_summary(*_run(RunFolder.open(folder).settings, resume=folder))
 
 
 @app.command()
@@ -181,7 +181,9 @@ def compare(
     words = [word for word in methods if "=" in word.partition(":")[0]]
     contenders = [parse_contender(word) for word in methods if word not in words]
     values = read_toml(config) if config else {}
-    comparison = run_comparison(contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True))
+    comparison = run_comparison(
+        contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True)[0]
+    )
     assigned = {**values, **dict(split_assignment(word) for word in words)}
     path = Path(str(assigned.get("folder", RunConfig.folder))) / "comparison.json"
     replace_file(path, (json.dumps(comparison, indent=2) + "\n").encode())

@@ -3,8 +3,7 @@
 The server process keeps no list of replies: at most `PULL_AT_ONCE` undecoded ones are in memory, whatever the number
 of clients. Flower itself reports nothing about a node that was killed or is slow; the deadline here does.
 
-A client's memory stays on its node. What the server remembers of it, where the simulator has the memory itself, is a
-marker: the turn whose memory counts, and that the fitted head is in it.
+A client's memory stays on its node. What the server remembers of it is the turn whose memory counts.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from subbit.errors import FrameError
-from subbit.flower.memory import Memory, turn_number
-from subbit.flower.records import NO_MEMORY, order_to_records, printable, records_to_reply
+from subbit.flower.records import order_to_records, printable, records_to_reply
 from subbit.flower.roster import Roster
 from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.engines import InProcess
+from subbit.runtime.memory import turn_number
 from subbit.runtime.messages import Failure, Order, Reply
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
@@ -37,9 +36,9 @@ GRACE_SECONDS = 30.0
 class FlowerEngine:
     """Trains on Flower's nodes and evaluates in the server's process."""
 
-    def __init__(self, grid: Grid, workplace: Workplace, job: str) -> None:
+    def __init__(self, grid: Grid, workplace: Workplace) -> None:
         run, problem = workplace.settings.run, workplace.problem
-        self._grid, self._workplace, self._job, self._deadline = grid, workplace, job, run.deadline
+        self._grid, self._workplace, self._job, self._deadline = grid, workplace, workplace.job, run.deadline
         self._roster = Roster(grid, problem.clients, run.deadline)
         self._roster.wait(problem.clients_with_data(), run.quorum)
         self._here = InProcess(workplace, run.threads)
@@ -74,8 +73,7 @@ class FlowerEngine:
 
     def _push(self, order: Order, node: int) -> str | None:
         """The message's identity, or nothing where Flower refuses it. One at a time, so that it is clear which."""
-        kept = int(order.memory["kept-turn"][0]) if "kept-turn" in order.memory else NO_MEMORY
-        content = order_to_records(order, self._job, kept)
+        content = order_to_records(order, self._job)
         message = Message(
             content,
             node,
@@ -92,12 +90,9 @@ class FlowerEngine:
                 return Reply(order.client, failure=Failure("absent", f"its node is gone: {reason}"))
             return Reply(order.client, failure=Failure("error", f"Flower error {code}: {reason}"))
         try:
-            reply = records_to_reply(message.content, order.client, self._most_bytes(order))
+            return records_to_reply(message.content, order, self._most_bytes(order))
         except FrameError as error:
             return Reply(order.client, failure=Failure(error.cause, str(error)))
-        if reply.failure is not None:
-            return reply
-        return Reply(reply.client, reply.frames, memory=_marker(order), observations=reply.observations)
 
     def _most_bytes(self, order: Order) -> int:
         """No codec needs more; each frame by itself is bounded again when it is unpacked."""
@@ -109,10 +104,3 @@ class FlowerEngine:
 
     def close(self) -> None:
         self._here.close()
-
-
-def _marker(order: Order) -> Memory:
-    marker: Memory = {"kept-turn": np.array([turn_number(order.phase, order.round_number)])}
-    if order.head_frame is not None or "fitted-head" in order.memory:
-        marker["fitted-head"] = np.zeros(0, dtype=np.float32)
-    return marker

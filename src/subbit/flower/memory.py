@@ -15,56 +15,22 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from subbit.runtime.memory import ClientMemories
 
-from subbit.errors import FrameError
-from subbit.files import replace_file
-from subbit.flower.records import NO_MEMORY
-from subbit.runtime.messages import Phase
-
-Memory = dict[str, NDArray[Any]]
 FORGET_AFTER_SECONDS = 30 * 24 * 3600.0
-
-
-def turn_number(phase: Phase, round_number: int) -> int:
-    return 0 if phase == "head" else 1 + round_number
 
 
 class NodeMemory:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def read(self, job: str, client: int, turn: int) -> Memory:
-        if turn == NO_MEMORY:
-            return {}
-        try:
-            memory: Memory = load(self._path(job, client, turn).read_bytes())
-        except (OSError, SafetensorError) as error:
-            raise FrameError(
-                "memory",
-                f"this node no longer has what client {client} kept of turn {turn}, it starts afresh next time "
-                f"({type(error).__name__})",
-            ) from None
-        return memory
-
-    def write(self, job: str, client: int, turn: int, memory: Memory, used: int) -> None:
-        """Keep the memory of this turn, and that of the turn `used`: if the server loses this answer, it asks again."""
-        path = self._path(job, client, turn)
-        if not path.parent.parent.exists():
+    def of(self, job: str) -> ClientMemories:
+        """Where the clients of that job keep things."""
+        folder = self._folder / job
+        if not folder.exists():
             self._forget_old_jobs()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        replace_file(path, save({name: np.ascontiguousarray(value) for name, value in memory.items()}))
-        for other in path.parent.glob("*.safetensors"):
-            if other.stem not in (str(turn), str(used)):
-                other.unlink(missing_ok=True)
-
-    def _path(self, job: str, client: int, turn: int) -> Path:
-        return self._folder / job / str(client) / f"{turn}.safetensors"
+        return ClientMemories(folder)
 
     def _forget_old_jobs(self) -> None:
         oldest = time.time() - FORGET_AFTER_SECONDS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
 from collections.abc import Callable
 from functools import lru_cache
@@ -64,20 +63,15 @@ def announcement(partition: object, partitions: object) -> RecordDict:
 
 
 def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) -> Reply:
-    from subbit.flower.memory import turn_number
     from subbit.runtime.client import client_turn
 
-    order = assignment.order
-    kept = memory.read(assignment.job, order.client, assignment.kept)
-    reply = client_turn(_workplace(configuration), dataclasses.replace(order, memory=kept))
-    if reply.failure is None and order.purpose == "train":
-        turn = turn_number(order.phase, order.round_number)
-        memory.write(assignment.job, order.client, turn, reply.memory, used=assignment.kept)
-    return reply
+    workplace = _workplace(configuration, assignment.job)
+    workplace.memories = memory.of(assignment.job)
+    return client_turn(workplace, assignment.order)
 
 
 @lru_cache(maxsize=1)
-def _workplace(configuration: str) -> Workplace:
+def _workplace(configuration: str, job: str) -> Workplace:
     """Built once per process: a simulated node takes many turns in one, a real one takes one turn in each."""
     import torch
 
@@ -87,4 +81,4 @@ def _workplace(configuration: str) -> Workplace:
 
     settings = resolve(tomllib.loads(configuration))
     torch.set_num_threads(settings.run.threads)
-    return Workplace(build_problem(settings.run), settings)
+    return Workplace(build_problem(settings.run), settings, job)

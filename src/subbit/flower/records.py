@@ -9,7 +9,7 @@ Flower stores records by their content, so a broadcast is uploaded once, however
               "head"       the fitted head, only the first time
               "missed-0"   ... the frames of each missed broadcast, or
               "snapshot"   what stands for all of them
-    reply     "reply"      failure cause and message, where there is one
+    reply     "reply"      the turn whose memory is to be used next time, or a failure's cause and message
               "frames"     the frames, named 0, 1, ...
               "observed"   a MetricRecord of numbers for the log
 
@@ -29,9 +29,9 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 
 from subbit.errors import FrameError
 from subbit.runtime.downlink import MOST_MISSED
+from subbit.runtime.memory import NO_MEMORY, turn_number
 from subbit.runtime.messages import Failure, Order, Phase, Purpose, Reply
 
-NO_MEMORY = -1
 PURPOSES: dict[str, Purpose] = {purpose: purpose for purpose in get_args(Purpose)}
 MOST_FRAMES = 16
 MOST_OBSERVATIONS = 32
@@ -46,14 +46,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Assignment:
-    """An order as a node receives it: the client's memory is not in it, but which of its memories is meant."""
+    """An order as a node receives it, and the name of the run that it belongs to."""
 
     order: Order
     job: str
-    kept: int
 
 
-def order_to_records(order: Order, job: str, kept: int) -> RecordDict:
+def order_to_records(order: Order, job: str) -> RecordDict:
     records = RecordDict(
         {
             "order": ConfigRecord(
@@ -62,7 +61,7 @@ def order_to_records(order: Order, job: str, kept: int) -> RecordDict:
                     "round": order.round_number,
                     "client": order.client,
                     "job": job,
-                    "kept": kept,
+                    "kept": order.kept,
                     "purpose": order.purpose,
                     "missed": len(order.missed),
                 }
@@ -100,11 +99,12 @@ def records_to_order(records: RecordDict) -> Assignment:
         client=_whole(fields, "client", 0, _MOST_ROUNDS - 1),
         frames=_frames(_record(records, "broadcast", ConfigRecord)),
         head_frame=head[0] if head else None,
+        kept=_whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1),
         missed=tuple(_frames(_record(records, name, ConfigRecord)) for name in missed),
         snapshot=_frames(_record(records, "snapshot", ConfigRecord)) if "snapshot" in records else (),
         purpose=PURPOSES[purpose],
     )
-    return Assignment(order, job, _whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1))
+    return Assignment(order, job)
 
 
 def reply_to_records(reply: Reply) -> RecordDict:
@@ -114,12 +114,17 @@ def reply_to_records(reply: Reply) -> RecordDict:
         return RecordDict({"reply": failure})
     observed = {name: float(value) for name, value in reply.observations.items()}
     return RecordDict(
-        {"reply": ConfigRecord(), "frames": _frame_record(reply.frames), "observed": MetricRecord(dict(observed))}
+        {
+            "reply": ConfigRecord({"kept": reply.kept}),
+            "frames": _frame_record(reply.frames),
+            "observed": MetricRecord(dict(observed)),
+        }
     )
 
 
-def records_to_reply(records: RecordDict, client: int, most_bytes: int) -> Reply:
-    """The reply of that client; `most_bytes` bounds the sum of its frames."""
+def records_to_reply(records: RecordDict, order: Order, most_bytes: int) -> Reply:
+    """The reply to that order; `most_bytes` bounds the sum of its frames."""
+    client = order.client
     _only(records, {"reply", "frames", "observed"}, "reply")
     fields = _record(records, "reply", ConfigRecord)
     if "cause" in fields:
@@ -132,7 +137,10 @@ def records_to_reply(records: RecordDict, client: int, most_bytes: int) -> Reply
     if total > most_bytes:
         raise FrameError("length", f"the frames of a reply have {total} bytes, expected at most {most_bytes}")
     observations = _observations(_record(records, "observed", MetricRecord))
-    return Reply(client, frames, observations=observations)
+    kept = _whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1)
+    if kept not in (NO_MEMORY, order.kept, turn_number(order.phase, order.round_number)):
+        raise FrameError("record", f"a reply keeps the memory of turn {kept}, which is neither new nor the one it used")
+    return Reply(client, frames, kept=kept, observations=observations)
 
 
 def printable(text: str) -> str:

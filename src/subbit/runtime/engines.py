@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from subbit.config.load import Settings
 from subbit.runtime.client import EvaluationOrder, client_turn, evaluation_turn
+from subbit.runtime.memory import Memories
 from subbit.runtime.messages import Failure, Order, Reply
 from subbit.runtime.problem import Problem
 from subbit.runtime.workplace import Workplace
@@ -56,8 +57,9 @@ class InProcess:
 class Workers:
     """A pool of processes. A process that dies costs its client the round, not the run."""
 
-    def __init__(self, problem: Problem, settings: Settings) -> None:
-        self._problem, self._settings = problem, settings
+    def __init__(self, workplace: Workplace) -> None:
+        self._settings = workplace.settings
+        self._start = (workplace.problem, workplace.settings, workplace.job, workplace.memories)
         self._pool = self._new_pool()
 
     def _new_pool(self) -> ProcessPoolExecutor:
@@ -65,7 +67,7 @@ class Workers:
             self._settings.run.workers,
             mp_context=torch.multiprocessing.get_context("spawn"),
             initializer=_start_worker,
-            initargs=(self._problem, self._settings),
+            initargs=self._start,
         )
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
@@ -101,11 +103,11 @@ class Workers:
 _workplace: Workplace | None = None
 
 
-def _start_worker(problem: Problem, settings: Settings) -> None:
+def _start_worker(problem: Problem, settings: Settings, job: str, memories: Memories) -> None:
     global _workplace
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(settings.run.threads)
-    _workplace = Workplace(problem, settings)
+    _workplace = Workplace(problem, settings, job, memories)
 
 
 def _end_with_parent() -> None:
