@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.aggregate import MEDIAN, TrimmedMean, WeightedMean, clip_to_norm
+from subbit.aggregate import TrimmedMean, WeightedMean, clip_to_norm, share_dropped
 from subbit.codecs import Shared, make_codec
 from subbit.codecs.topk import with_error_feedback
 from subbit.data.examples import Examples
@@ -166,7 +166,7 @@ class WeightMethod(IncrementalMethod[ParametersType]):
         size = sum(part.size for part in self.up_parts())
         if self.parameters.aggregator == "mean":
             return WeightedMean(size)
-        return TrimmedMean(size, MEDIAN if self.parameters.aggregator == "median" else self.parameters.trim)
+        return TrimmedMean(size, share_dropped(self.parameters.aggregator, self.parameters.trim))
 
     def accumulate(
         self,
