@@ -153,7 +153,7 @@ def test_a_magnitude_that_nobody_can_have_gathered_is_refused(lie: float) -> Non
     method = made()
     accumulator = accumulated(method, at(method, 1, 0.5))
     before = accumulator.sum.copy()
-    with pytest.raises(PayloadError, match="in 1 turns a score changes by at most 15") as refused:
+    with pytest.raises(PayloadError, match="honest clients stay below 15") as refused:
         method.accumulate(accumulator, None, {"changes": at(method, 0, lie)}, 1, 0, 1)
     assert refused.value.cause == "value"
     assert np.array_equal(accumulator.sum, before)

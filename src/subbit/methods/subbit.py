@@ -48,6 +48,7 @@ from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import PayloadError
 from subbit.methods.base import Held, Part, Payloads, State, Turn, Update, as_float32
+from subbit.methods.honest import check_within
 from subbit.methods.incremental import IncrementalMethod
 from subbit.methods.scores import FULL, ScoreMethod, ScoreParameters, as_thresholds, scores_of_thresholds
 from subbit.models.reparametrisation import SCORE_LIMIT
@@ -187,7 +188,8 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
 
     def _most_places(self) -> int:
         """Of an upload without a budget."""
-        return max(LEAST_PLACES, round(self.parameters.share * self.size))
+        share: float = self.parameters.share
+        return max(LEAST_PLACES, round(share * self.size))
 
     def _most_important_first(self, change: Vector, before: Vector, turn: Turn) -> NDArray[np.int64]:
         """Places whose score changed; among equals the lower ones first, so that every machine ranks alike."""
@@ -211,13 +213,23 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
         return ternary(change, ranked[:fitting])
 
     def _upload_bits(self, sent: Vector) -> int:
-        return 8 * (HEADER_BYTES + len(self.up_parts()[0].codec.encode(sent, Shared(self.size))))
+        payload: bytes = self.up_parts()[0].codec.encode(sent, Shared(self.size))
+        return 8 * (HEADER_BYTES + len(payload))
 
     # The server half.
 
     def start(self) -> State:
         scores = scores_of_thresholds(self.initial_thresholds()).numpy()
         return {"scores": scores.clip(-self.parameters.score_limit, self.parameters.score_limit)}
+
+    def farthest(self, part: Part, view: Levels) -> float:
+        return self._most_gathered(self.task.rounds)
+
+    def _most_gathered(self, turns: int) -> float:
+        """A turn moves a score by no more than from one end of what is held to the other end of what is trained, and
+        what was not sent waits: turns add up."""
+        gathered = turns if self.parameters.residuals else 1
+        return float(gathered * (self.parameters.score_limit + SCORE_LIMIT) * ROUNDING)
 
     def accumulator(self) -> WeightedMean | TrimmedMean:
         if self.parameters.aggregator == "mean":
@@ -245,13 +257,7 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
             raise PayloadError(f"changes of {places} places, at most {self._most_places()} fit `share`", "value")
         if budget is not None and self._upload_bits(sent) > budget:
             raise PayloadError(f"changes of {places} places do not fit bits_per_round={budget}", "value")
-        # A turn moves a score by no more than from one end of what is held to the other end of what is trained, and
-        # what was not sent waits: turns add up.
-        turns = round_number + 1 if self.parameters.residuals else 1
-        most = turns * (self.parameters.score_limit + SCORE_LIMIT) * ROUNDING
-        largest = float(np.max(np.abs(sent), initial=0))
-        if not largest <= most:
-            raise PayloadError(f"changes of {largest:g}, in {turns} turns a score changes by at most {most:g}", "value")
+        check_within(sent, self._most_gathered(round_number + 1), "an upload of changes")
 
     def step(self, state: State, accumulator: WeightedMean | TrimmedMean, round_number: int) -> State:
         limit = self.parameters.score_limit

@@ -37,6 +37,7 @@ from subbit.codecs.topk import with_error_feedback
 from subbit.data.examples import Examples
 from subbit.errors import ConfigError
 from subbit.methods.base import Held, ParametersType, Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.methods.honest import FAR, check_variances
 from subbit.methods.incremental import IncrementalMethod
 from subbit.methods.local import train_locally
 from subbit.methods.weight_parameters import WeightParameters
@@ -161,6 +162,15 @@ class WeightMethod(IncrementalMethod[ParametersType]):
         return as_float32(change + residual)
 
     # The server half.
+
+    def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
+        super().examine(view, payloads, examples, client)
+        if "statistics" in payloads:
+            check_variances(self.task.flat, view["statistics"], payloads["statistics"])
+
+    def farthest(self, part: Part, view: Any) -> float:
+        # Variances are squares, so that their bound is one too.
+        return super().farthest(part, view) * (FAR if part.name == "statistics" else 1)
 
     def accumulator(self) -> WeightedMean | TrimmedMean:
         size = sum(part.size for part in self.up_parts())
