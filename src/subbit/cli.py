@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from subbit.bench.commands import bench_app
-from subbit.errors import SubbitError
+from subbit.errors import Interrupted, RunFolderError, SubbitError
 from subbit.export.commands import export
 from subbit.flower.commands import flower_app
 from subbit.report.domain_gap import domain_gap
@@ -44,12 +44,17 @@ def main() -> None:
     """Entry point: errors raised on purpose become one line and an exit status, others a traceback."""
     try:
         app()
+    except Interrupted as interrupted:
+        errors.print(escape(str(interrupted)), soft_wrap=True, highlight=False)
+        sys.exit(interrupted.exit_status)
     except SubbitError as error:
         errors.print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        errors.print("interrupted; go on with subbit resume")
-        sys.exit(130)
+    except OSError as error:
+        # A full disk, a folder without permission, a path that cannot be: nothing that a traceback would explain.
+        where = f"{error.filename}: " if error.filename else ""
+        errors.print(f"error: {escape(where + (error.strerror or str(error)))}", soft_wrap=True, highlight=False)
+        sys.exit(RunFolderError.exit_status)
 
 
 def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]:
@@ -87,7 +92,7 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> t
         TimeElapsedColumn(),
         console=errors,
     )
-    with bar:
+    with folder.interruptible(), bar:
         line = bar.add_task(folder.settings.run.name, total=settings.run.rounds, note="fitting the head")
 
         def report(progress: RoundProgress) -> None:
@@ -154,6 +159,23 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
             )
     console.print(table)
     _print_summary(summary, folder)
+
+
+@app.command()
+def check(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")]) -> None:
+    """Check every file of a run folder against its checksums. Changes nothing.
+
+    [bold]subbit check runs/demo[/bold]
+    """
+    from subbit.report.check import check_run
+
+    findings = check_run(folder)
+    damaged = [finding for finding in findings if finding.damage is not None]
+    for finding in damaged:
+        console.print(f"damaged: {escape(finding.what)}: {escape(finding.damage or '')}", soft_wrap=True)
+    console.print(f"{len(findings)} files and sums checked, {len(damaged)} damaged", highlight=False)
+    if damaged:
+        raise typer.Exit(RunFolderError.exit_status)
 
 
 @app.command()
@@ -227,7 +249,6 @@ def inspect(frame: Annotated[Path, typer.Argument(help="A file that holds one fr
 
     [bold]subbit inspect tests/codecs/golden/rice.bin[/bold]
     """
-    from subbit.errors import RunFolderError
     from subbit.wire.inspect import describe_frame
 
     try:

@@ -20,6 +20,8 @@ import dataclasses
 import json
 import logging
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ from filelock import FileLock
 from subbit.appended_file import AppendedFile, Mark, verify
 from subbit.config.load import Settings, read_toml, resolve, write_toml
 from subbit.config.schema import AUTO_NAME
-from subbit.errors import ConfigError, RunFolderError
+from subbit.errors import ConfigError, Interrupted, RunFolderError
 from subbit.files import replace_file
 from subbit.locks import FolderLock
 from subbit.runtime.manifest import Manifest, forget_all_but, read_manifest, state_path, turns, write_manifest
@@ -171,6 +173,16 @@ class RunFolder:
             return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{self.path / EVENTS} cannot be read: {error}") from None
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C becomes a line that says how to go on. Typer would end the program without a word."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if turns(self._checkpoint):
+                raise Interrupted(f"interrupted; go on with subbit resume {self.path}") from None
+            raise Interrupted("interrupted before there was a checkpoint; start again with subbit run") from None
 
     # The end.
 
