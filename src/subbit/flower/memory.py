@@ -3,17 +3,28 @@
 Flower's `context.state` lives as long as one Flower run. A server that was killed comes back as another Flower run,
 and a run that goes on must equal one that was never interrupted; so memories are files:
 
-    FOLDER/JOB/CLIENT/TURN.safetensors      TURN is 0 for the head phase, 1 + round in the main phase
+    DIR/subbit-memory/JOB/...               DIR is the node's `memory-folder`, JOB 32 random digits
 
 The server names the turn whose memory a client shall use: that of the client's last answer which counted. An answer
-that came too late, or was lost with the server, left a file that nobody asks for. Files of other turns are deleted
-as soon as they can no longer be asked for, jobs that were not touched for a month with the next one that starts.
+that came too late, or was lost with the server, left a file that nobody asks for.
+
+DIR may be any folder, somebody's home included. So this writes into one folder inside it that it made and marked
+itself, and removes nothing but job folders in there that it made and marked itself. A job is forgotten when the server
+says that it is finished, when nobody touched it for a month, or when its place is needed and it was idle for hours.
+The jobs of personal methods are kept: their memories are the clients' networks, which exist nowhere else.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import math
+import os
 import shutil
+import stat
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,53 +33,182 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from subbit.errors import FrameError
+from subbit.errors import FrameError, SubbitError
 from subbit.files import replace_file
-from subbit.flower.records import NO_MEMORY
+from subbit.flower.records import JOB_PATTERN, NO_MEMORY
 from subbit.runtime.messages import Phase
 
 Memory = dict[str, NDArray[Any]]
+ROOT = "subbit-memory"
+MARKER = "made-by-subbit.json"
 FORGET_AFTER_SECONDS = 30 * 24 * 3600.0
+IDLE_SECONDS = 6 * 3600.0
+"""Above the quota, a job that nobody touched for so long makes place for another."""
+DEFAULT_QUOTA_MB = 4096
+_FILE_OVERHEAD = 1024  # Names, shapes and a checksum.
+
+
+class MemoryFolderError(SubbitError):
+    """A node that cannot keep what its client wants to keep. `cause` is `folder`, `quota` or `disk`."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 def turn_number(phase: Phase, round_number: int) -> int:
+    """0 for the head phase, 1 + round in the main phase."""
     return 0 if phase == "head" else 1 + round_number
 
 
 class NodeMemory:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    """Where the memories of all jobs of a node are, and for how long. `quota` is in bytes."""
+
+    def __init__(self, folder: Path, quota: float = math.inf) -> None:
+        self._root, self._quota = folder / ROOT, quota
 
     def read(self, job: str, client: int, turn: int) -> Memory:
         if turn == NO_MEMORY:
             return {}
-        try:
-            memory: Memory = load(self._path(job, client, turn).read_bytes())
-        except (OSError, SafetensorError) as error:
-            raise FrameError(
-                "memory",
-                f"this node no longer has what client {client} kept of turn {turn}, it starts afresh next time "
-                f"({type(error).__name__})",
-            ) from None
+        with _disk():
+            self._check(job)
+            try:
+                memory: Memory = load(self._path(job, client, turn).read_bytes())
+            except (OSError, SafetensorError) as error:
+                raise FrameError(
+                    "memory",
+                    f"this node no longer has what client {client} kept of turn {turn}, it starts afresh next time "
+                    f"({type(error).__name__})",
+                ) from None
         return memory
 
-    def write(self, job: str, client: int, turn: int, memory: Memory, used: int) -> None:
+    def write(self, job: str, client: int, turn: int, memory: Memory, used: int, *, personal: bool = False) -> None:
         """Keep the memory of this turn, and that of the turn `used`: if the server loses this answer, it asks again."""
-        path = self._path(job, client, turn)
-        if not path.parent.parent.exists():
-            self._forget_old_jobs()
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        replace_file(path, save({name: np.ascontiguousarray(value) for name, value in memory.items()}))
-        for other in path.parent.glob("*.safetensors"):
-            if other.stem not in (str(turn), str(used)):
-                other.unlink(missing_ok=True)
+        with _disk():
+            self._check(job)
+            if not self._root.exists():
+                self._root.parent.mkdir(parents=True, exist_ok=True)
+                _make_marked(self._root, {"kind": "memory"})
+            if not (self._root / job).exists():
+                self._forget_old_jobs()
+                _make_marked(self._root / job, {"kind": "job", "personal": personal})
+            self._make_room(job, _FILE_OVERHEAD + sum(value.nbytes for value in memory.values()))
+            path = self._path(job, client, turn)
+            path.parent.mkdir(exist_ok=True)
+            replace_file(path, save({name: np.ascontiguousarray(value) for name, value in memory.items()}))
+            for other in path.parent.glob("*.safetensors"):
+                if other.stem not in (str(turn), str(used)):
+                    other.unlink(missing_ok=True)
+
+    def forget(self, job: str) -> None:
+        """The job is finished."""
+        with _disk():
+            self._check(job)
+            if _marker(self._root / job).get("personal") is False:
+                _remove(self._root / job)
 
     def _path(self, job: str, client: int, turn: int) -> Path:
-        return self._folder / job / str(client) / f"{turn}.safetensors"
+        return self._root / job / str(client) / f"{turn}.safetensors"
+
+    def _check(self, job: str) -> None:
+        """What is there is ours, or there is nothing."""
+        for path, kind in ((self._root, "memory"), (self._root / job, "job")):
+            if os.path.lexists(path) and _marker(path).get("kind") != kind:
+                raise MemoryFolderError(
+                    "folder",
+                    f"the memory-folder of this node has a {path.name!r} that was not made by subbit ({MARKER} is "
+                    "missing in it): nothing was touched. Move it away, or start the node with another memory-folder",
+                )
+
+    def _forgettable(self) -> Iterator[Path]:
+        """Jobs that may go, as far as their kind is concerned."""
+        for path in sorted(self._root.iterdir()):
+            if JOB_PATTERN.fullmatch(path.name) and _marker(path).get("personal") is False:
+                yield path
 
     def _forget_old_jobs(self) -> None:
-        oldest = time.time() - FORGET_AFTER_SECONDS
-        for job in self._folder.glob("*"):
-            newest = max((path.stat().st_mtime for path in job.rglob("*.safetensors")), default=0.0)
-            if newest < oldest:
-                shutil.rmtree(job, ignore_errors=True)
+        for job in self._forgettable():
+            if time.time() - _touched(job) > FORGET_AFTER_SECONDS:
+                _remove(job)
+
+    def _make_room(self, job: str, needed: int) -> None:
+        """Nodes that share a folder share its quota; two that write at the same moment may exceed it by one memory."""
+        if self._quota == math.inf:
+            return
+        used = _size(self._root)
+        for touched, other in sorted((_touched(path), path) for path in self._forgettable() if path.name != job):
+            if used + needed <= self._quota or time.time() - touched <= IDLE_SECONDS:
+                break
+            _remove(other)
+            used = _size(self._root)
+        if used + needed > self._quota:
+            raise MemoryFolderError(
+                "quota",
+                f"this node keeps {used / 1e6:.1f} MB for its clients and needs {needed / 1e6:.1f} MB more, above its "
+                f"memory-quota-mb={self._quota / 1e6:g}: raise that, or delete jobs in {ROOT} that nobody needs",
+            )
+
+
+@contextlib.contextmanager
+def _disk() -> Iterator[None]:
+    """New files for the owner alone, and what the disk refuses as an error with a cause. Paths stay on the node."""
+    before = os.umask(0o077)
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise MemoryFolderError("disk", f"this node cannot keep what its client remembers: {reason}") from error
+    finally:
+        os.umask(before)
+
+
+def _make_marked(path: Path, fields: dict[str, Any]) -> None:
+    """In one step, marker and all: a folder without the marker is never ours, not even for a moment."""
+    fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    words = "subbit made this folder for what clients remember between their turns, and deletes from it as it needs"
+    try:
+        replace_file(fresh / MARKER, (json.dumps({"what": words, **fields}) + "\n").encode())
+        fresh.rename(path)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if not _marker(path):  # Else another node of this machine was faster.
+            raise
+
+
+def _marker(path: Path) -> dict[str, Any]:
+    """What the marker of a real folder says; nothing where there is none."""
+    marker = path / MARKER
+    if path.is_symlink() or marker.is_symlink() or not marker.is_file():
+        return {}
+    try:
+        fields = json.loads(marker.read_bytes())
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _remove(job: Path) -> None:
+    """The marker last, so that what could not be removed is still ours. Links are removed, not followed."""
+    for path in job.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != MARKER:
+            path.unlink(missing_ok=True)
+    if [path.name for path in job.iterdir()] == [MARKER]:
+        shutil.rmtree(job, ignore_errors=True)
+
+
+def _stats(folder: Path) -> Iterator[os.stat_result]:
+    """Of the folder and of all in it. No link is followed; another node may remove things at the same time."""
+    for parent, folders, files in os.walk(folder):
+        for name in ("", *folders, *files):
+            with contextlib.suppress(FileNotFoundError):
+                yield os.lstat(os.path.join(parent, name))
+
+
+def _touched(folder: Path) -> float:
+    return max((entry.st_mtime for entry in _stats(folder)), default=math.inf)
+
+
+def _size(folder: Path) -> int:
+    return sum(entry.st_size for entry in _stats(folder) if not stat.S_ISDIR(entry.st_mode))
