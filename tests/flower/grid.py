@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ def honest(order: Message, reply: Message) -> Message | None:
 class FakeGrid:
     """Node 100 + K holds partition K. `answers` says how nodes misbehave in training, by partition.
 
-    `join` adds a node that announces what it likes; `unreadable` nodes make Flower raise when it opens their answers.
+    `join` adds a node that announces what it likes, `kill` ends one that Flower lists as connected for a while, and
+    `unreadable` nodes make Flower raise when it opens their answers.
     """
 
     def __init__(self, settings: Settings, folder: Path, answers: dict[int, Answer] | None = None) -> None:
@@ -35,6 +37,9 @@ class FakeGrid:
         self.joined: dict[int, dict[str, Any]] = {}
         self.announced: dict[int, RecordDict] = {}
         self.unreadable: set[int] = set()
+        self.listed: dict[int, int] = {}
+        self.unanswered: set[str] = set()
+        self.quota: dict[int, float] = {}
         self.waiting: dict[str, Message] = {}
         self.pulled: list[int] = []
         self.pushed: list[tuple[str, int]] = []
@@ -46,11 +51,21 @@ class FakeGrid:
         if announced is not None:
             self.announced[node] = announced
 
+    def kill(self, node: int, listed: int) -> None:
+        """It answers nothing any more, and is listed so many times."""
+        self.listed[node] = listed
+
     def memory(self, context: Context) -> NodeMemory:
         """A disk per client: who takes over a client's partition on the same machine finds its files."""
-        return NodeMemory(self.folder / "memory" / str(100 + int(context.node_config["partition-id"])))
+        disk = 100 + int(context.node_config["partition-id"])
+        return NodeMemory(self.folder / "memory" / str(disk), self.quota.get(disk, math.inf))
 
     def get_node_ids(self) -> Iterable[int]:
+        for node, times in list(self.listed.items()):
+            self.listed[node] = times - 1
+            if times == 0:
+                del self.listed[node]
+                self.online.discard(node)
         return sorted(self.online)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
@@ -64,7 +79,9 @@ class FakeGrid:
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         # The last first: the order in which nodes answer must not matter.
-        replies = [self._answer(self.waiting.pop(name)) for name in reversed(list(message_ids)) if name in self.waiting]
+        names = [name for name in reversed(list(message_ids)) if name in self.waiting]
+        alive = [name for name in names if self.waiting[name].metadata.dst_node_id not in self.listed]
+        replies = [self._answer(self.waiting.pop(name)) for name in alive]
         found = [reply for reply in replies if reply is not None]
         self.pulled.append(len(found))
         return found
@@ -73,6 +90,8 @@ class FakeGrid:
         node = order.metadata.dst_node_id
         if node not in self.online:
             return Message(Error(ErrorCode.NODE_UNAVAILABLE, "Node Unavailable"), reply_to=order)
+        if order.metadata.message_type in self.unanswered:
+            return None
         if node in self.unreadable:
             raise ValueError("as Flower does when it puts rubbish together")
         if node in self.announced:

@@ -46,10 +46,10 @@ def test_an_order_arrives_as_it_was_sent(frames: list[bytes], head: bytes | None
 @pytest.mark.usefixtures("a_run")
 def test_a_reply_arrives_without_the_memory() -> None:
     reply = Reply(3, (b"frame", b""), memory={"secret": None}, observations={"loss": 0.5, "flips": 3})  # type: ignore[dict-item]
-    arrived = records_to_reply(sent(reply_to_records(reply)), 3, 100)
-    assert arrived == Reply(3, (b"frame", b""), observations={"loss": 0.5, "flips": 3.0})
+    arrived = records_to_reply(sent(reply_to_records(reply, 17)), 3, 100)
+    assert arrived == (Reply(3, (b"frame", b""), observations={"loss": 0.5, "flips": 3.0}), 17)
     failed = Reply(3, failure=Failure("training", "x" * 1000))
-    assert records_to_reply(sent(reply_to_records(failed)), 3, 0).failure == Failure("training", "x" * 500)
+    assert records_to_reply(sent(reply_to_records(failed)), 3, 0)[0].failure == Failure("training", "x" * 500)
 
 
 def test_the_broadcast_is_the_same_object_for_every_client() -> None:
@@ -101,6 +101,9 @@ def test_a_malformed_order_is_refused(records: RecordDict) -> None:
         ({"reply": ConfigRecord(), "frames": ConfigRecord(), "observed": MetricRecord({"x": [1.0]})}, "value"),
         ({"reply": ConfigRecord(), "frames": ConfigRecord(), "observed": MetricRecord({"\n": 1.0})}, "value"),
         ({"reply": ConfigRecord(), "frames": ConfigRecord(), "observed": ConfigRecord()}, "record"),
+        ({"reply": ConfigRecord(), "frames": ConfigRecord(), "observed": MetricRecord()}, "record"),
+        ({"reply": ConfigRecord({"kept": -2}), "frames": ConfigRecord(), "observed": MetricRecord()}, "record"),
+        ({"reply": ConfigRecord({"kept": "1"}), "frames": ConfigRecord(), "observed": MetricRecord()}, "record"),
     ],
 )
 def test_a_malformed_reply_is_refused_with_a_cause(records: dict[str, Any], cause: str) -> None:
@@ -114,6 +117,6 @@ def test_a_node_refuses_an_order_for_somebody_else() -> None:
     app = make_client_app(lambda context: pytest.fail("not reached"), lambda context: pytest.fail("not reached"))
     order = Message(order_to_records(Order("main", 0, 1, ()), JOB, -1), 5, MessageType.TRAIN)
     reply = app(through_the_wire(order), Context(1, 5, {"partition-id": 0}, RecordDict(), {}))
-    failure = records_to_reply(reply.content, 1, 0).failure
+    failure = records_to_reply(reply.content, 1, 0)[0].failure
     assert failure is not None
     assert failure.cause == "client"

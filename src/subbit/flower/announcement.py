@@ -81,7 +81,8 @@ def read_announcement(answer: Message, expected: Expected) -> int:
             f"{expected.version}: is one of the two changed, or lacks a method of yours?",
         )
     partition, partitions = fields.get("partition-id"), fields.get("num-partitions")
-    if type(partition) is not int or not 0 <= partition < expected.clients or partitions != expected.clients:
+    whole = type(partition) is int and type(partitions) is int and partitions == expected.clients
+    if type(partition) is not int or not whole or not 0 <= partition < expected.clients:
         raise RefusedError(
             "partition",
             f"announces partition-id {shown(partition)} of {shown(partitions)}, but the job has "

@@ -84,7 +84,7 @@ def node_memory(context: Context) -> NodeMemory:
 
     folder = Path(str(context.node_config.get(MEMORY_KEY, get_flwr_home()))).expanduser()
     quota = context.node_config.get(QUOTA_KEY, DEFAULT_QUOTA_MB)
-    if type(quota) not in (int, float) or not 0 < quota < math.inf:
+    if isinstance(quota, bool | str) or not 0 < quota < math.inf:
         raise ConfigError(f"{QUOTA_KEY}={quota!r} in the node's --node-config: needs megabytes above 0")
     return NodeMemory(folder, quota * 1e6)
 

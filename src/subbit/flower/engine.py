@@ -1,7 +1,7 @@
 """Flower as an engine: orders are pushed to nodes, replies are taken one by one as they arrive.
 
-The server process keeps no list of replies: at most `mailbox.AT_ONCE` undecoded ones are in memory, whatever the number
-of clients. Flower itself reports nothing about a node that was killed or is slow; the deadline here does.
+The server process keeps no list of replies: one undecoded reply is in memory at a time, whatever the number of clients.
+Flower itself reports nothing about a node that is slow; the deadline here does.
 
 A client's memory stays on its node. What the server remembers of it, where the simulator has the memory itself, is a
 marker: the turn whose memory counts, and that the fitted head is in it.
@@ -22,10 +22,8 @@ from subbit.config.load import write_toml
 from subbit.errors import FrameError
 from subbit.flower.announcement import Expected, configuration_digest
 from subbit.flower.mailbox import Mailbox
-from subbit.flower.memory import Memory, turn_number
 from subbit.flower.records import (
     FINISHED,
-    NO_MEMORY,
     finished_to_records,
     order_to_records,
     printable,
@@ -34,6 +32,7 @@ from subbit.flower.records import (
 from subbit.flower.roster import Roster, log
 from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.engines import InProcess
+from subbit.runtime.memory import NO_MEMORY, Memory, turn_number
 from subbit.runtime.messages import Failure, Order, Reply
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
@@ -67,7 +66,7 @@ class FlowerEngine:
                 yield Reply(order.client, failure=Failure("absent", "no node of this client is connected"))
         pause, refreshed = SHORTEST_PAUSE, time.monotonic()
         while waiting:
-            arrived = len(waiting)
+            arrived, started = len(waiting), time.monotonic()
             for message_id, message in self._mailbox.pull(list(waiting)):
                 order, node = waiting.pop(message_id)
                 if _is_gone(message) and self._send(order, waiting, instead_of=node):
@@ -80,7 +79,8 @@ class FlowerEngine:
             if now >= refreshed + REFRESH_SECONDS:
                 self._roster.refresh()
                 refreshed = now
-            pause = SHORTEST_PAUSE if arrived else min(LONGEST_PAUSE, 2 * pause)
+            # In vain, at least as long as the asking took: with many clients it would keep the SuperLink busy.
+            pause = SHORTEST_PAUSE if arrived else max(min(LONGEST_PAUSE, 2 * pause), now - started)
             time.sleep(min(pause, max(0.0, end - time.monotonic())))
         for order, _ in waiting.values():
             failure = Failure("deadline", f"no answer within {self._deadline:g} s (deadline)")
@@ -93,8 +93,7 @@ class FlowerEngine:
         node = self._roster.node_of(order.client)
         if node is None or node == instead_of:
             return False
-        kept = int(order.memory["kept-turn"][0]) if "kept-turn" in order.memory else NO_MEMORY
-        content = order_to_records(order, self._job, kept)
+        content = order_to_records(order, self._job, _kept(order))
         message = Message(
             content,
             node,
@@ -122,9 +121,9 @@ class FlowerEngine:
         self._roster.refresh()
         content, end = finished_to_records(self._job), time.monotonic() + FINISH_SECONDS
         messages = (Message(content, node, FINISHED, ttl=FINISH_SECONDS) for node in self._roster.nodes())
-        waiting = {self._mailbox.push(message) for message in messages} - {None}
+        waiting = {name for name in map(self._mailbox.push, messages) if name is not None}
         while waiting and time.monotonic() < end:
-            waiting -= {message_id for message_id, _ in self._mailbox.pull([name for name in waiting if name])}
+            waiting -= {name for name, _ in self._mailbox.pull(list(waiting))}
             time.sleep(LONGEST_PAUSE if waiting else 0.0)
 
     def _reply(self, order: Order, message: Message | None) -> Reply:
@@ -136,12 +135,14 @@ class FlowerEngine:
                 return Reply(order.client, failure=Failure("absent", f"its node is gone: {reason}"))
             return Reply(order.client, failure=Failure("error", f"Flower error {code}: {reason}"))
         try:
-            reply = records_to_reply(message.content, order.client, self._most_bytes(order))
+            reply, kept = records_to_reply(message.content, order.client, self._most_bytes(order))
+            if kept not in (turn_number(order.phase, order.round_number), _kept(order), NO_MEMORY):
+                raise FrameError("record", f"a reply says that its client keeps turn {kept}, which it cannot")
         except FrameError as error:
             return Reply(order.client, failure=Failure(error.cause, str(error)))
         if reply.failure is not None:
             return reply
-        return Reply(reply.client, reply.frames, memory=_marker(order), observations=reply.observations)
+        return Reply(reply.client, reply.frames, memory=_marker(order, kept), observations=reply.observations)
 
     def _most_bytes(self, order: Order) -> int:
         """No codec needs more; each frame by itself is bounded again when it is unpacked."""
@@ -161,8 +162,12 @@ def _is_gone(message: Message | None) -> bool:
     return message is not None and message.has_error() and message.error.code == ErrorCode.NODE_UNAVAILABLE
 
 
-def _marker(order: Order) -> Memory:
-    marker: Memory = {"kept-turn": np.array([turn_number(order.phase, order.round_number)])}
+def _kept(order: Order) -> int:
+    return int(order.memory["kept-turn"][0]) if "kept-turn" in order.memory else NO_MEMORY
+
+
+def _marker(order: Order, kept: int) -> Memory:
+    marker: Memory = {"kept-turn": np.array([kept])}
     if order.head_frame is not None or "fitted-head" in order.memory:
         marker["fitted-head"] = np.zeros(0, dtype=np.float32)
     return marker

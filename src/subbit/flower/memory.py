@@ -5,8 +5,7 @@ and a run that goes on must equal one that was never interrupted; so memories ar
 
     DIR/subbit-memory/JOB/...               DIR is the node's `memory-folder`, JOB 32 random digits
 
-The server names the turn whose memory a client shall use: that of the client's last answer which counted. An answer
-that came too late, or was lost with the server, left a file that nobody asks for.
+The files of a job are those of `runtime/memory.py`; here is where they are, and for how long.
 
 DIR may be any folder, somebody's home included. So this writes into one folder inside it that it made and marked
 itself, and removes nothing but job folders in there that it made and marked itself. A job is forgotten when the server
@@ -18,8 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -28,23 +29,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
-
+from subbit.array_files import digest_of, read_digest
 from subbit.errors import FrameError, SubbitError
 from subbit.files import replace_file
-from subbit.flower.records import JOB_PATTERN, NO_MEMORY
-from subbit.runtime.messages import Phase
+from subbit.runtime.memory import NO_MEMORY, ClientMemories, Memory
 
-Memory = dict[str, NDArray[Any]]
+JOB_PATTERN = re.compile(r"[0-9a-f]{32}")
 ROOT = "subbit-memory"
 MARKER = "made-by-subbit.json"
 FORGET_AFTER_SECONDS = 30 * 24 * 3600.0
 IDLE_SECONDS = 6 * 3600.0
 """Above the quota, a job that nobody touched for so long makes place for another."""
 DEFAULT_QUOTA_MB = 4096
+log = logging.getLogger("flwr")  # The node's own log. The server is told reasons, and no paths.
 _FILE_OVERHEAD = 1024  # Names, shapes and a checksum.
 
 
@@ -54,11 +51,6 @@ class MemoryFolderError(SubbitError):
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
         self.cause = cause
-
-
-def turn_number(phase: Phase, round_number: int) -> int:
-    """0 for the head phase, 1 + round in the main phase."""
-    return 0 if phase == "head" else 1 + round_number
 
 
 class NodeMemory:
@@ -73,17 +65,16 @@ class NodeMemory:
         with _disk():
             self._check(job)
             try:
-                memory: Memory = load(self._path(job, client, turn).read_bytes())
-            except (OSError, SafetensorError) as error:
-                raise FrameError(
-                    "memory",
-                    f"this node no longer has what client {client} kept of turn {turn}, it starts afresh next time "
-                    f"({type(error).__name__})",
-                ) from None
-        return memory
+                return ClientMemories(self._root / job).read(client, turn)
+            except FrameError as error:
+                log.warning("%s", error)
+                words = f"this node no longer has what client {client} kept of turn {turn}, it starts afresh next time"
+                raise FrameError(error.cause, words) from None
 
-    def write(self, job: str, client: int, turn: int, memory: Memory, used: int, *, personal: bool = False) -> None:
-        """Keep the memory of this turn, and that of the turn `used`: if the server loses this answer, it asks again."""
+    def write(self, job: str, client: int, turn: int, memory: Memory, used: int, *, personal: bool = False) -> int:
+        """Keep the memory of this turn. Returns the turn that the server shall name next time."""
+        if not memory:
+            return NO_MEMORY
         with _disk():
             self._check(job)
             if not self._root.exists():
@@ -92,13 +83,10 @@ class NodeMemory:
             if not (self._root / job).exists():
                 self._forget_old_jobs()
                 _make_marked(self._root / job, {"kind": "job", "personal": personal})
-            self._make_room(job, _FILE_OVERHEAD + sum(value.nbytes for value in memory.values()))
-            path = self._path(job, client, turn)
-            path.parent.mkdir(exist_ok=True)
-            replace_file(path, save({name: np.ascontiguousarray(value) for name, value in memory.items()}))
-            for other in path.parent.glob("*.safetensors"):
-                if other.stem not in (str(turn), str(used)):
-                    other.unlink(missing_ok=True)
+            os.utime(self._root / job / MARKER)  # A memory that does not change is not written again.
+            memories = ClientMemories(self._root / job)
+            self._make_room(memories, client, memory, used)
+            return memories.write(client, turn, memory, used)
 
     def forget(self, job: str) -> None:
         """The job is finished."""
@@ -106,9 +94,6 @@ class NodeMemory:
             self._check(job)
             if _marker(self._root / job).get("personal") is False:
                 _remove(self._root / job)
-
-    def _path(self, job: str, client: int, turn: int) -> Path:
-        return self._root / job / str(client) / f"{turn}.safetensors"
 
     def _check(self, job: str) -> None:
         """What is there is ours, or there is nothing."""
@@ -131,31 +116,34 @@ class NodeMemory:
             if time.time() - _touched(job) > FORGET_AFTER_SECONDS:
                 _remove(job)
 
-    def _make_room(self, job: str, needed: int) -> None:
+    def _make_room(self, memories: ClientMemories, client: int, memory: Memory, used: int) -> None:
         """Nodes that share a folder share its quota; two that write at the same moment may exceed it by one memory."""
-        if self._quota == math.inf:
+        needed = _FILE_OVERHEAD + sum(value.nbytes for value in memory.values())
+        if self._quota == math.inf or _size(self._root) + needed <= self._quota:
             return
-        used = _size(self._root)
-        for touched, other in sorted((_touched(path), path) for path in self._forgettable() if path.name != job):
-            if used + needed <= self._quota or time.time() - touched <= IDLE_SECONDS:
-                break
-            _remove(other)
-            used = _size(self._root)
-        if used + needed > self._quota:
-            raise MemoryFolderError(
-                "quota",
-                f"this node keeps {used / 1e6:.1f} MB for its clients and needs {needed / 1e6:.1f} MB more, above its "
-                f"memory-quota-mb={self._quota / 1e6:g}: raise that, or delete jobs in {ROOT} that nobody needs",
-            )
+        if read_digest(memories.path(client, used)) == digest_of(memory, {}):
+            return  # Nothing will be written.
+        others = (path for path in self._forgettable() if path != memories.folder)
+        for touched, other in sorted((_touched(path), path) for path in others):
+            if time.time() - touched > IDLE_SECONDS:
+                _remove(other)
+            if _size(self._root) + needed <= self._quota:
+                return
+        raise MemoryFolderError(
+            "quota",
+            f"this node keeps {_size(self._root) / 1e6:.1f} MB for its clients and needs {needed / 1e6:.1f} MB more, "
+            f"above its memory-quota-mb={self._quota / 1e6:g}: raise that, or delete jobs in {ROOT} that nobody needs",
+        )
 
 
 @contextlib.contextmanager
 def _disk() -> Iterator[None]:
-    """New files for the owner alone, and what the disk refuses as an error with a cause. Paths stay on the node."""
+    """New files for the owner alone, and what the disk refuses as an error with a cause."""
     before = os.umask(0o077)
     try:
         yield
     except OSError as error:
+        log.warning("%s", error)
         reason = error.strerror or type(error).__name__
         raise MemoryFolderError("disk", f"this node cannot keep what its client remembers: {reason}") from error
     finally:

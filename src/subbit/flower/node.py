@@ -53,45 +53,42 @@ def make_client_app(configuration: Callable[[Context], str], memory: Callable[[C
     @app.train()
     def train(message: Message, context: Context) -> Message:
         from subbit.flower.records import records_to_order, reply_to_records
+        from subbit.runtime.memory import NO_MEMORY
         from subbit.runtime.messages import Failure, Reply
 
-        client = context.node_config.get("partition-id")
+        client, kept = context.node_config.get("partition-id"), NO_MEMORY
         try:
             assignment = records_to_order(message.content)
             if assignment.order.client != client:
                 raise FrameError(
                     "client", f"an order for client {assignment.order.client} at the node of partition-id {client!r}"
                 )
-            reply = take_turn(configuration(context), assignment, memory(context))
+            reply, kept = take_turn(configuration(context), assignment, memory(context))
         except SubbitError as error:
             reply = Reply(0, failure=Failure(getattr(error, "cause", "setup"), str(error)))
         except OSError as error:  # Data or a model that cannot be read or cached. Paths stay on the node.
             reason = error.strerror or type(error).__name__
             reply = Reply(0, failure=Failure("setup", f"this node cannot prepare its turn: {reason}"))
-        return Message(reply_to_records(reply), reply_to=message)
+        return Message(reply_to_records(reply, kept), reply_to=message)
 
     return app
 
 
-def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) -> Reply:
-    from subbit.flower.memory import turn_number
+def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) -> tuple[Reply, int]:
+    """The reply, and which memory the client shall use next time."""
     from subbit.runtime.client import client_turn
+    from subbit.runtime.memory import turn_number
 
     order = assignment.order
     kept = memory.read(assignment.job, order.client, assignment.kept)
     workplace = _workplace(configuration)
     reply = client_turn(workplace, dataclasses.replace(order, memory=kept))
-    if reply.failure is None and order.purpose == "train":
-        turn = turn_number(order.phase, order.round_number)
-        memory.write(
-            assignment.job,
-            order.client,
-            turn,
-            reply.memory,
-            used=assignment.kept,
-            personal=workplace.method("main").personal,
-        )
-    return reply
+    if reply.failure is not None or order.purpose != "train":
+        return reply, assignment.kept
+    turn, personal = turn_number(order.phase, order.round_number), workplace.method("main").personal
+    return reply, memory.write(
+        assignment.job, order.client, turn, reply.memory, used=assignment.kept, personal=personal
+    )
 
 
 @lru_cache(maxsize=1)

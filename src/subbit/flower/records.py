@@ -10,7 +10,7 @@ Flower stores records by their content, so a broadcast is uploaded once, however
               "missed-0"   ... the frames of each missed broadcast, or
               "snapshot"   what stands for all of them
     finished  "order"      job: the node need not remember it any longer
-    reply     "reply"      failure cause and message, where there is one
+    reply     "reply"      kept (which memory the client has now), or failure cause and message
               "frames"     the frames, named 0, 1, ...
               "observed"   a MetricRecord of numbers for the log
 
@@ -28,11 +28,12 @@ from typing import Any, TypeVar, get_args
 from flwr.app import ConfigRecord, MessageType, MetricRecord, RecordDict
 
 from subbit.errors import FrameError
+from subbit.flower.memory import JOB_PATTERN
 from subbit.flower.node import FINISHED_ACTION
 from subbit.runtime.downlink import MOST_MISSED
+from subbit.runtime.memory import NO_MEMORY
 from subbit.runtime.messages import Failure, Order, Phase, Purpose, Reply
 
-NO_MEMORY = -1
 FINISHED = f"{MessageType.QUERY}.{FINISHED_ACTION}"
 """The kind of message that says that a job is finished."""
 PURPOSES: dict[str, Purpose] = {purpose: purpose for purpose in get_args(Purpose)}
@@ -41,7 +42,6 @@ MOST_OBSERVATIONS = 32
 LONGEST_MESSAGE = 500
 _CAUSE = re.compile(r"[a-z][a-z-]{0,31}")
 _OBSERVATION = re.compile(r"[a-z][a-z0-9_]{0,63}")
-JOB_PATTERN = re.compile(r"[0-9a-f]{32}")
 _MOST_ROUNDS = 2**32 - 1
 MOST_OBSERVED = 1e100  # Sums of any number of these are finite.
 
@@ -118,32 +118,36 @@ def records_to_finished(records: RecordDict) -> str:
     return _job(_record(records, "order", ConfigRecord))
 
 
-def reply_to_records(reply: Reply) -> RecordDict:
-    """What goes back. The client's memory does not."""
+def reply_to_records(reply: Reply, kept: int = NO_MEMORY) -> RecordDict:
+    """What goes back. The client's memory does not, but which one it is."""
     if reply.failure is not None:
         failure = ConfigRecord({"cause": reply.failure.cause, "message": reply.failure.message[:LONGEST_MESSAGE]})
         return RecordDict({"reply": failure})
     observed = {name: float(value) for name, value in reply.observations.items()}
     return RecordDict(
-        {"reply": ConfigRecord(), "frames": _frame_record(reply.frames), "observed": MetricRecord(dict(observed))}
+        {
+            "reply": ConfigRecord({"kept": kept}),
+            "frames": _frame_record(reply.frames),
+            "observed": MetricRecord(dict(observed)),
+        }
     )
 
 
-def records_to_reply(records: RecordDict, client: int, most_bytes: int) -> Reply:
-    """The reply of that client; `most_bytes` bounds the sum of its frames."""
+def records_to_reply(records: RecordDict, client: int, most_bytes: int) -> tuple[Reply, int]:
+    """The reply of that client and which memory it keeps; `most_bytes` bounds the sum of its frames."""
     _only(records, {"reply", "frames", "observed"}, "reply")
     fields = _record(records, "reply", ConfigRecord)
     if "cause" in fields:
         cause, message = _field(fields, "cause", str), _field(fields, "message", str)
         if _CAUSE.fullmatch(cause) is None:
             raise FrameError("record", f"a reply fails for the cause {shown(cause)}, expected a short word")
-        return Reply(client, failure=Failure(cause, printable(message)))
+        return Reply(client, failure=Failure(cause, printable(message))), NO_MEMORY
     frames = _frames(_record(records, "frames", ConfigRecord))
     total = sum(map(len, frames))
     if total > most_bytes:
         raise FrameError("length", f"the frames of a reply have {total} bytes, expected at most {most_bytes}")
     observations = _observations(_record(records, "observed", MetricRecord))
-    return Reply(client, frames, observations=observations)
+    return Reply(client, frames, observations=observations), _whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1)
 
 
 def printable(text: str) -> str:
