@@ -63,6 +63,7 @@ def ledgers(folder: Path) -> tuple[str, str]:
         {},
         {"method": "fedavg", "head": "probe", "participation": 0.67},
         {"method": "gradmask", "participation": 0.34, "selection": "high-loss", "select": "head", "head": "lda"},
+        {"method": "standalone", "participation": 0.34, "selection": "high-loss", "select": "auto", "head": "kaiming"},
     ],
 )
 def test_same_model_and_same_ledger_as_the_simulator(tmp_path: Path, values: dict[str, Any]) -> None:

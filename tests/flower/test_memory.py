@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
 
-from subbit.errors import FrameError
+from subbit.errors import ConfigError, FrameError
 from subbit.flower import memory as module
+from subbit.flower.app import node_memory
 from subbit.flower.memory import FORGET_AFTER_SECONDS, IDLE_SECONDS, MARKER, MemoryFolderError, NodeMemory
 from subbit.runtime.memory import NO_MEMORY
 
@@ -232,3 +234,24 @@ def test_a_file_in_the_place_of_the_folder_is_a_failure_too(tmp_path: Path) -> N
 def test_forgetting_what_is_not_there_is_fine(tmp_path: Path) -> None:
     NodeMemory(tmp_path).forget(JOB)
     assert list(tmp_path.iterdir()) == []
+
+
+def on_node(**node_config: object) -> NodeMemory:
+    config = {name.replace("_", "-"): value for name, value in node_config.items()}
+    return node_memory(Context(1, 1, config, RecordDict(), {}))  # type: ignore[arg-type]
+
+
+def test_a_node_says_where_and_how_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
+    on_node().write(JOB, 0, 0, TEN_KILOBYTES, NO_MEMORY)
+    assert jobs(tmp_path / "home") == [JOB]
+    on_node(memory_folder=str(tmp_path / "disk"), memory_quota_mb=0.02).write(JOB, 0, 0, TEN_KILOBYTES, NO_MEMORY)
+    assert jobs(tmp_path / "disk") == [JOB]
+    with pytest.raises(MemoryFolderError, match=r"memory-quota-mb=0\.001"):
+        on_node(memory_folder=str(tmp_path / "disk"), memory_quota_mb=0.001).write(JOB, 1, 0, TEN_KILOBYTES, NO_MEMORY)
+
+
+@pytest.mark.parametrize("quota", [0, -1, "much", True, float("nan"), float("inf")])
+def test_a_quota_is_a_number_of_megabytes(quota: object) -> None:
+    with pytest.raises(ConfigError, match="memory-quota-mb"):
+        on_node(memory_quota_mb=quota)

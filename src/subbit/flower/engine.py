@@ -34,6 +34,7 @@ from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.engines import InProcess
 from subbit.runtime.memory import NO_MEMORY, Memory, turn_number
 from subbit.runtime.messages import Failure, Order, Reply
+from subbit.runtime.selection import LOSS
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
 
@@ -146,7 +147,7 @@ class FlowerEngine:
 
     def _most_bytes(self, order: Order) -> int:
         """No codec needs more; each frame by itself is bounded again when it is unpacked."""
-        parts = self._workplace.method(order.phase).up_parts()
+        parts = (LOSS,) if order.purpose == "loss" else self._workplace.method(order.phase).up_parts()
         return sum(HEADER_BYTES + 1024 + 8 * part.size for part in parts)
 
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
