@@ -126,7 +126,9 @@ def test_links_inside_a_job_are_not_followed(tmp_path: Path) -> None:
     memory = NodeMemory(tmp_path / "memory")
     memory.write(JOB, 0, 0, TEN_KILOBYTES, NO_MEMORY)
     (tmp_path / "thesis.txt").write_text("mine")
-    (root(tmp_path / "memory") / JOB / "out").symlink_to(tmp_path)
+    (root(tmp_path / "memory") / JOB / "1").symlink_to(tmp_path)
+    with pytest.raises(MemoryFolderError, match="nothing was touched"):
+        memory.write(JOB, 1, 0, TEN_KILOBYTES, NO_MEMORY)
     memory.forget(JOB)
     assert jobs(tmp_path / "memory") == []
     assert (tmp_path / "thesis.txt").read_text() == "mine"

@@ -63,7 +63,7 @@ class NodeMemory:
         if turn == NO_MEMORY:
             return {}
         with _disk():
-            self._check(job)
+            self._check(job, client)
             try:
                 return ClientMemories(self._root / job).read(client, turn)
             except FrameError as error:
@@ -76,7 +76,7 @@ class NodeMemory:
         if not memory:
             return NO_MEMORY
         with _disk():
-            self._check(job)
+            self._check(job, client)
             if not self._root.exists():
                 self._root.parent.mkdir(parents=True, exist_ok=True)
                 _make_marked(self._root, {"kind": "memory"})
@@ -95,15 +95,19 @@ class NodeMemory:
             if _marker(self._root / job).get("personal") is False:
                 _remove(self._root / job)
 
-    def _check(self, job: str) -> None:
+    def _check(self, job: str, client: int | None = None) -> None:
         """What is there is ours, or there is nothing."""
-        for path, kind in ((self._root, "memory"), (self._root / job, "job")):
-            if os.path.lexists(path) and _marker(path).get("kind") != kind:
-                raise MemoryFolderError(
-                    "folder",
-                    f"the memory-folder of this node has a {path.name!r} that was not made by subbit ({MARKER} is "
-                    "missing in it): nothing was touched. Move it away, or start the node with another memory-folder",
-                )
+        kinds = ((self._root, "memory"), (self._root / job, "job"))
+        foreign = [path for path, kind in kinds if os.path.lexists(path) and _marker(path).get("kind") != kind]
+        if client is not None and (self._root / job / str(client)).is_symlink():
+            foreign.append(self._root / job / str(client))
+        if foreign:
+            raise MemoryFolderError(
+                "folder",
+                f"the memory-folder of this node has a {foreign[0].name!r} that was not made by subbit (it is a link, "
+                f"or {MARKER} is missing in it): nothing was touched. Move it away, or start the node with another "
+                "memory-folder",
+            )
 
     def _forgettable(self) -> Iterator[Path]:
         """Jobs that may go, as far as their kind is concerned."""
