@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from subbit.bench.commands import bench_app
-from subbit.errors import SubbitError
+from subbit.errors import Interrupted, RunFolderError, SubbitError
 from subbit.export.commands import export
 from subbit.flower.commands import flower_app
 from subbit.report.domain_gap import domain_gap
@@ -44,12 +44,17 @@ def main() -> None:
     """Entry point: errors raised on purpose become one line and an exit status, others a traceback."""
     try:
         app()
+    except Interrupted as interrupted:
+        errors.print(escape(str(interrupted)), soft_wrap=True, highlight=False)
+        sys.exit(interrupted.exit_status)
     except SubbitError as error:
         errors.print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        errors.print("interrupted; go on with subbit resume")
-        sys.exit(130)
+    except OSError as error:
+        # A full disk, a folder without permission, a path that cannot be: nothing that a traceback would explain.
+        where = f"{error.filename}: " if error.filename else ""
+        errors.print(f"error: {escape(where + (error.strerror or str(error)))}", soft_wrap=True, highlight=False)
+        sys.exit(RunFolderError.exit_status)
 
 
 def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]:
@@ -61,8 +66,8 @@ def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]
     return {}, words
 
 
-def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> dict[str, Any]:
-    """Build the problem, run it with a progress bar, return the summary."""
+def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> tuple[dict[str, Any], Path]:
+    """Build the problem, run it with a progress bar; the summary and the run folder."""
     from subbit.errors import ConfigError
     from subbit.report.folder import RunFolder
     from subbit.runtime.problem import build_problem
@@ -87,8 +92,8 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> d
         TimeElapsedColumn(),
         console=errors,
     )
-    with bar:
-        line = bar.add_task(settings.run.name, total=settings.run.rounds, note="fitting the head")
+    with folder.interruptible(), bar:
+        line = bar.add_task(folder.settings.run.name, total=settings.run.rounds, note="fitting the head")
 
         def report(progress: RoundProgress) -> None:
             accuracy = "" if progress.accuracy is None else f"accuracy {progress.accuracy:.4f}  "
@@ -98,8 +103,8 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> d
         if settings.run.engine == "flower":
             from subbit.flower.simulation import simulate
 
-            return simulate(problem, folder, resume=resume is not None, report=report).summary
-        return run_job(problem, settings, folder, resume=resume is not None, report=report).summary
+            return simulate(problem, folder, resume=resume is not None, report=report).summary, folder.path
+        return run_job(problem, folder.settings, folder, resume=resume is not None, report=report).summary, folder.path
 
 
 @app.command()
@@ -113,7 +118,7 @@ def run(words: Words = None) -> None:
     from subbit.config.load import resolve
 
     settings = resolve(*_file_and_words(words))
-    _print_summary(_run(settings), Path(settings.run.folder) / settings.run.name)
+    _print_summary(*_run(settings))
 
 
 @app.command()
@@ -124,7 +129,7 @@ def resume(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/
     """
     from subbit.report.folder import RunFolder
 
-    _print_summary(_run(RunFolder.open(folder).settings, resume=folder), folder)
+    _print_summary(*_run(RunFolder.open(folder).settings, resume=folder))
 
 
 @app.command()
@@ -157,6 +162,23 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
 
 
 @app.command()
+def check(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")]) -> None:
+    """Check every file of a run folder against its checksums. Changes nothing.
+
+    [bold]subbit check runs/demo[/bold]
+    """
+    from subbit.report.check import check_run
+
+    findings = check_run(folder)
+    damaged = [finding for finding in findings if finding.damage is not None]
+    for finding in damaged:
+        console.print(f"damaged: {escape(finding.what)}: {escape(finding.damage or '')}", soft_wrap=True)
+    console.print(f"{len(findings)} files and sums checked, {len(damaged)} damaged", highlight=False)
+    if damaged:
+        raise typer.Exit(RunFolderError.exit_status)
+
+
+@app.command()
 def compare(
     methods: Annotated[list[str], typer.Argument(help="Methods, then key=value words for all of them")],
     config: Annotated[Path | None, typer.Option(help="TOML file of the common job")] = None,
@@ -181,7 +203,9 @@ def compare(
     words = [word for word in methods if "=" in word.partition(":")[0]]
     contenders = [parse_contender(word) for word in methods if word not in words]
     values = read_toml(config) if config else {}
-    comparison = run_comparison(contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True))
+    comparison = run_comparison(
+        contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True)[0]
+    )
     assigned = {**values, **dict(split_assignment(word) for word in words)}
     path = Path(str(assigned.get("folder", RunConfig.folder))) / "comparison.json"
     replace_file(path, (json.dumps(comparison, indent=2) + "\n").encode())
@@ -225,7 +249,6 @@ def inspect(frame: Annotated[Path, typer.Argument(help="A file that holds one fr
 
     [bold]subbit inspect tests/codecs/golden/rice.bin[/bold]
     """
-    from subbit.errors import RunFolderError
     from subbit.wire.inspect import describe_frame
 
     try:

@@ -62,3 +62,15 @@ class PayloadError(FrameError):
 
     def __init__(self, message: str, cause: str = "payload") -> None:
         super().__init__(cause, message)
+
+
+class WorkerError(SubbitError):
+    """A worker process that dies again and again where the run cannot go on without its answer."""
+
+    exit_status = 8
+
+
+class Interrupted(SubbitError):
+    """Ctrl-C, with what can be done next. Not an error of the run."""
+
+    exit_status = 130

@@ -196,7 +196,8 @@ def test_a_killed_server_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> N
 
 def _one_round_more(grid: Any, problem: Problem, folder: RunFolder) -> None:
     """Everything of the next round but the checkpoint."""
-    kept = (folder.path / "checkpoint/state.safetensors").read_bytes()
+    before = set((folder.path / "checkpoint").iterdir())
+    kept = {path: path.read_bytes() for path in before}
 
     class Killed(BaseException):
         pass
@@ -206,7 +207,10 @@ def _one_round_more(grid: Any, problem: Problem, folder: RunFolder) -> None:
 
     with pytest.raises(Killed):
         serve(grid, problem, folder, resume=True, report=stop)
-    (folder.path / "checkpoint/state.safetensors").write_bytes(kept)
+    for path in set((folder.path / "checkpoint").iterdir()) - before:
+        path.unlink()
+    for path, data in kept.items():
+        path.write_bytes(data)
 
 
 def test_a_node_that_lost_its_memory_is_sent_the_head_again(tmp_path: Path) -> None:

@@ -135,13 +135,13 @@ def test_versions_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
 
 
 def test_another_configuration_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Engines differ between a node and its server, and are no difference."""
+    """How orders travel and where the results go is the server's business."""
     grid, _ = make(tmp_path)
     other = Roster(grid, expected(settings_in(tmp_path, seed=1)), 1.0)  # type: ignore[arg-type]
     other.refresh()
     assert other.refused == {"configuration": CLIENTS}
     assert "makes other settings" in caplog.text
-    same = Roster(grid, expected(settings_in(tmp_path, engine="deployment")), 1.0)  # type: ignore[arg-type]
+    same = Roster(grid, expected(settings_in(tmp_path / "x", engine="deployment", name="y")), 1.0)  # type: ignore[arg-type]
     same.refresh()
     assert same.refused == {}
 

@@ -57,13 +57,13 @@ class Strangers:
     """An engine whose every turn happens in a new workplace: as many machines as there are turns."""
 
     def __init__(self, workplace: Workplace) -> None:
-        self.problem, self.settings = workplace.problem, workplace.settings
+        self.given = (workplace.problem, workplace.settings, workplace.job, workplace.memories)
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
-        return (client_turn(Workplace(self.problem, self.settings), order) for order in reversed(orders))
+        return (client_turn(Workplace(*self.given), order) for order in reversed(orders))
 
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[np.ndarray]:
-        return [evaluation_turn(Workplace(self.problem, self.settings), order) for order in orders]
+        return [evaluation_turn(Workplace(*self.given), order) for order in orders]
 
     def close(self) -> None: ...
 

@@ -83,7 +83,7 @@ def test_clients_hold_what_the_server_thinks(method: str) -> None:
     assert state.broadcasts.held is not None
     for client, number in state.broadcasts.seen.items():
         if number == 3:
-            held = state.memories[client]["held-weights"]
+            held = workplace.memories.read(client, state.kept[client])["held-weights"]
             np.testing.assert_array_equal(held, state.broadcasts.held["weights"])
     assert not np.array_equal(state.broadcasts.held["weights"], np.asarray(state.method["weights"]))
     downlink = make_downlink(main, "main", state.method, state.broadcasts, 4)

@@ -20,7 +20,8 @@ def state() -> ServerState:
         next_round=3,
         method={"counts": np.arange(5, dtype=np.uint16), "total": 7, "rate": 0.25},
         head=np.array([1.5, -2.0], dtype=np.float32),
-        memories={4: {"residual": np.ones(3, dtype=np.float32)}, 11: {"head/x": np.zeros(1, dtype=np.float32)}},
+        kept={4: 3, 11: 2},
+        chosen={4: 2},
     )
 
 
@@ -34,8 +35,8 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     assert np.array_equal(found.method["counts"], state().method["counts"])
     assert found.head is not None
     assert np.array_equal(found.head, [1.5, -2.0])
-    assert np.array_equal(found.memories[4]["residual"], np.ones(3))
-    assert "head/x" in found.memories[11]
+    assert found.kept == {4: 3, 11: 2}
+    assert found.chosen == {4: 2}
     assert not list(path.parent.glob("*.tmp"))
 
 
@@ -48,7 +49,7 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff" * 100])
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state").write_bytes(content)
-    with pytest.raises(RunFolderError, match="no checkpoint can be read"):
+    with pytest.raises(RunFolderError, match="cannot be read"):
         read_checkpoint(tmp_path / "state", "config")
 
 
@@ -56,9 +57,11 @@ def test_a_folder_of_the_same_name_is_moved_aside_and_never_deleted(tmp_path: Pa
     chosen = settings(folder=str(tmp_path), name="a")
     first = RunFolder.create(chosen, "first")
     (first.path / "keep.txt").write_text("precious")
+    first.release()
     second = RunFolder.create(chosen, "second")
     assert (second.path / "split.txt").read_text() == "second\n"
     assert (tmp_path / "a.1" / "keep.txt").read_text() == "precious"
+    second.release()
     RunFolder.create(chosen, "third")
     assert (tmp_path / "a.2" / "split.txt").read_text() == "second\n"
 

@@ -14,6 +14,7 @@ from subbit.report.folder import RunFolder
 from subbit.runtime.client import client_turn
 from subbit.runtime.downlink import Broadcasts, make_downlink, receive
 from subbit.runtime.engines import InProcess
+from subbit.runtime.memory import NO_MEMORY
 from subbit.runtime.messages import Order
 from subbit.runtime.round import ServerState, make_orders, run_round
 from subbit.runtime.run import run_job
@@ -83,9 +84,10 @@ def test_a_client_that_holds_another_round_says_so() -> None:
     workplace, state, _ = rounds(2)
     method = workplace.method("main")
     downlink = make_downlink(method, "main", state.method, state.broadcasts, 2)
-    stale = Order("main", 2, 5, downlink.frames, memory={"held-round": np.array([0])})
+    memory = {"held-round": np.array([0])}
+    stale = Order("main", 2, 5, downlink.frames, kept=workplace.memories.write(5, 1, memory, NO_MEMORY))
     with pytest.raises(FrameError, match="holds round 0, the order builds on 1"):
-        receive(method, stale, dict(stale.memory))
+        receive(method, stale, memory)
     reply = client_turn(workplace, stale)
     assert reply.failure is not None
     assert reply.failure.cause == "memory"
@@ -94,7 +96,7 @@ def test_a_client_that_holds_another_round_says_so() -> None:
 def test_a_client_that_lost_its_memory_is_a_newcomer_in_the_next_round() -> None:
     workplace, state, ledger = rounds(2)
     client = next(client for client, number in state.broadcasts.seen.items() if number == 1)
-    state.memories[client] = {}  # It was there in the last round, so it is sent the change alone.
+    state.kept.pop(client)  # It was there in the last round, so it is sent the change alone.
     method, engine = workplace.method("main"), InProcess(workplace, 1)
     report = run_round(method, state, engine, ledger, [client, (client + 1) % 6], 0.1, None)
     assert report.failures[client].cause == "memory"

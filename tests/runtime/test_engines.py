@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,9 +16,10 @@ import numpy as np
 import pytest
 from torch import nn
 
+from subbit.errors import WorkerError
 from subbit.methods.registry import method_names
 from subbit.report.folder import RunFolder
-from subbit.runtime.run import run_job
+from subbit.runtime.run import Progress, run_job
 from tests.problems import Scaled, conv_net, digits_problem, mlp, settings, small_vit
 
 
@@ -68,16 +70,156 @@ def test_a_worker_that_is_killed_costs_its_client_the_round_and_nobody_else() ->
     assert summary["uplink_bytes"] > 0
 
 
+SAME = ("model_sha256", "accuracy", "accuracy_before", "accuracy_by_round", "total_bytes", "failures")
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_workers_that_die_while_idle_cost_nothing(killed: int) -> None:
+    """Between two rounds, when nobody works, the report is called: there they are killed."""
+    chosen = settings(method="fedavg", workers=2, rounds=3)
+    undisturbed = run_job(digits_problem(), chosen).summary
+
+    def kill(progress: Progress) -> None:
+        if progress.round_number == 0:
+            workers = multiprocessing.active_children()[:killed]
+            assert len(workers) == killed
+            for worker in workers:
+                os.kill(int(worker.pid or 0), signal.SIGKILL)
+            for worker in workers:
+                wait_until(lambda pid=int(worker.pid or 0): not alive(pid))
+
+    disturbed = run_job(digits_problem(), chosen, report=kill).summary
+    assert {key: disturbed[key] for key in SAME} == {key: undisturbed[key] for key in SAME}
+    assert disturbed["failures"] == {}
+
+
+class DeadlyEvaluation(nn.Module):
+    """Kills its own process at an evaluation in a worker, as often as there are files left to remove."""
+
+    def __init__(self, bullets: Path, parent: int) -> None:
+        super().__init__()
+        self.bullets, self.parent = bullets, parent
+        self.scaled = Scaled()
+
+    def forward(self, images: Any) -> Any:
+        if not self.training and os.getpid() != self.parent:
+            for bullet in sorted(self.bullets.iterdir()):
+                bullet.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.scaled(images)
+
+
+def evaluate_under_fire(folder: Path, deaths: int) -> dict[str, Any]:
+    folder.mkdir()
+    for number in range(deaths):
+        (folder / str(number)).touch()
+    module = nn.Sequential(DeadlyEvaluation(folder, os.getpid()), *list(mlp())[1:])
+    return run_job(digits_problem(module), settings(method="fedavg", workers=2, rounds=1)).summary
+
+
+def test_an_evaluation_whose_worker_dies_is_repeated(tmp_path: Path) -> None:
+    undisturbed, disturbed = evaluate_under_fire(tmp_path / "peace", 0), evaluate_under_fire(tmp_path / "war", 2)
+    assert not list((tmp_path / "war").iterdir())
+    assert {key: disturbed[key] for key in SAME} == {key: undisturbed[key] for key in SAME}
+
+
+def test_an_evaluation_that_kills_its_worker_three_times_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match=r"died 3 times .* use fewer workers"):
+        evaluate_under_fire(tmp_path / "war", 3)
+
+
+class Raises(nn.Module):
+    def forward(self, images: Any) -> Any:
+        if not self.training:
+            raise ZeroDivisionError("in the evaluation")
+        return images
+
+
+def test_an_exception_in_a_worker_arrives_with_its_traceback() -> None:
+    module = nn.Sequential(Scaled(), Raises(), *list(mlp())[1:])
+    with pytest.raises(ZeroDivisionError, match="in the evaluation") as caught:
+        run_job(digits_problem(module), settings(method="fedavg", workers=2, rounds=1))
+    assert "evaluation_turn" in "".join(caught.value.__notes__)
+
+
+RUN = ["model=mlp", "head=keep", "clients=4", "limit=200", "rounds=5000", "workers=2", "name=ended"]
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for children in /proc")
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
-    words = ["model=mlp", "head=keep", "clients=4", "limit=200", "rounds=500", "workers=2", "name=killed"]
-    command = [sys.executable, "-m", "subbit", "run", *words]
+    command = [sys.executable, "-m", "subbit", "run", *RUN]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        wait_until(lambda: (tmp_path / "runs" / "killed" / "events.jsonl").exists())
-        children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+        wait_until(lambda: (tmp_path / "runs" / "ended" / "events.jsonl").exists())
+        children = children_of(process.pid)
         os.kill(process.pid, signal.SIGKILL)
     assert len(children) >= 2
-    wait_until(lambda: not any(alive(pid) for pid in children))
+    wait_until(lambda: not any(alive(pid) for pid in children), 5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for children in /proc")
+@pytest.mark.parametrize("when", ["workers start", "rounds"])
+def test_ctrl_c_ends_the_workers_and_says_how_to_go_on(when: str, tmp_path: Path) -> None:
+    """Ctrl-C in a terminal is a signal to all processes of the group."""
+    folder = Path("runs") / "ended"
+    command = [sys.executable, "-m", "subbit", "run", *RUN]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        if when == "rounds":
+            wait_until(lambda: (tmp_path / folder / "events.jsonl").exists())
+        wait_until(lambda: len(children_of(process.pid)) >= 3)  # Two workers and the tracker of shared resources.
+        children = children_of(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        printed = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in printed
+    expected = f"interrupted; go on with subbit resume {folder}" if when == "rounds" else "start again with subbit run"
+    assert printed.splitlines()[-1].endswith(expected)
+    wait_until(lambda: not any(alive(pid) for pid in children), 5)
+
+
+SLOW_START = """
+import ctypes, os, sys, time
+from pathlib import Path
+
+def slow():
+    if __name__ == "__main__":
+        return
+    Path("pid").write_text(str(os.getpid()))
+    ctypes.PyDLL(None).sleep(60) if "{where}" == "in one call" else time.sleep(60)
+
+class Slow:
+    def __reduce__(self):
+        return slow, ()
+
+if "{where}" != "reading the problem":
+    slow()
+
+if __name__ == "__main__":
+    from subbit.runtime.run import run_job
+    from tests.problems import digits_problem, mlp, settings
+    module = mlp()
+    module.slow = Slow()
+    run_job(digits_problem(module), settings(method="fedavg", workers=2))
+"""
+
+
+@pytest.mark.parametrize("where", ["in the main module", "in one call", "reading the problem"])
+def test_a_worker_that_is_still_starting_ends_with_its_parent(where: str, tmp_path: Path) -> None:
+    """One call of C that never lets another thread run stands for the loading of a large library."""
+    if where == "in one call" and sys.platform != "linux":
+        pytest.skip("only this kernel ends a process whose threads cannot run")
+    (tmp_path / "script.py").write_text(SLOW_START.format(where=where))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, env=environment) as process:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+        os.kill(process.pid, signal.SIGKILL)
+    child = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not alive(child), 5)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 180) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -60,7 +61,7 @@ def one_round(
 def only(client: int, change: Callable[[bytes], bytes]) -> Callable[[Order, Reply], Reply]:
     def tamper(order: Order, reply: Reply) -> Reply:
         frames = tuple(change(frame) for frame in reply.frames) if order.client == client else reply.frames
-        return Reply(reply.client, frames, reply.failure, reply.memory, reply.observations)
+        return dataclasses.replace(reply, frames=frames)
 
     return tamper
 

@@ -106,9 +106,9 @@ def measure(participants: int) -> dict[str, float]:
         model_name="linear",
         dataset_name="zeros",
     )
-    workplace = Workplace(problem, settings)
+    workplace = Workplace(problem, settings, "0" * 32)
     grid = PlayedNodes(workplace)
-    engine = FlowerEngine(cast(Any, grid), workplace, "0" * 32)
+    engine = FlowerEngine(cast(Any, grid), workplace)
     state = ServerState("main", 0, workplace.method("main").start())
     before = peak_megabytes()
     report = run_round(

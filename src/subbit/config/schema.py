@@ -9,6 +9,7 @@ from typing import Literal
 
 from subbit.config.values import require
 
+AUTO_NAME = "auto"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -16,8 +17,8 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 class RunConfig:
     """One federated job. Every field is a key of the TOML file and of `key=value` on the command line."""
 
-    name: str = "run"
-    """Folder under `folder` for the results."""
+    name: str = AUTO_NAME
+    """Folder under `folder` for the results. `auto`: the method and the next free number, e.g. `deltamask-1`."""
     folder: str = "runs"
     method: str = "deltamask"
     preset: Literal["default", "paper"] = "default"

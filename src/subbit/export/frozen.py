@@ -52,12 +52,13 @@ def prepared_weights(preparation: str, flat: FlatModel) -> Tensor:
         steps = dict(json.loads(preparation))
         method = find_method(str(steps["method"]))
         parameters = {name: value for name, value in dict(steps["parameters"]).items() if value is not None}
+        numbers: dict[str, Any] = {name: int(steps[name]) for name in NUMBERS}
         task = Task(
             flat=flat,
             pretrained=bool(steps["pretrained"]),
             input_shape=tuple(int(side) for side in steps["input_shape"]),
             input_type={"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}[steps["input_type"]],
-            **{name: int(steps[name]) for name in NUMBERS},
+            **numbers,
         )
         return frozen_weights(method(build(method.Parameters, parameters), task))
     except (SubbitError, ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:

@@ -12,6 +12,7 @@ from subbit.models import FlatModel
 from subbit.randomness import derive_key
 from subbit.report.folder import RunFolder
 from subbit.runtime.downlink import make_downlink
+from subbit.runtime.memory import NO_MEMORY, ClientMemories
 from subbit.runtime.problem import Problem, build_problem
 from subbit.runtime.round import ServerState
 from subbit.runtime.workplace import Workplace
@@ -48,8 +49,9 @@ def open_run(path: Path, client: int | None = None, problem: Problem | None = No
     """
     folder = RunFolder.open(path)
     _refuse_unknown_module(folder, problem)
-    workplace = Workplace(problem or build_problem(folder.settings.run), folder.settings)
-    state, _, _ = folder.read_state()
+    memories = ClientMemories(folder.memory)
+    workplace = Workplace(problem or build_problem(folder.settings.run), folder.settings, folder.job, memories)
+    state = folder.last_state()
     if state.phase != "main" or not state.next_round:
         raise RunFolderError(f"{path} has no finished round yet: go on with subbit resume {path}")
     network = write_network(workplace, state, client)
@@ -87,7 +89,7 @@ def _write_personal(workplace: Workplace, state: ServerState, client: int) -> No
     if client not in clients:
         raise ConfigError(f"client {client}: has no data in this run; there are clients {clients[0]} to {clients[-1]}")
     method, number = workplace.method("main"), state.next_round
-    memory = dict(state.memories.get(client, {}))
+    memory = workplace.memories.read(client, state.kept.get(client, NO_MEMORY))
     workplace.write_head(memory.get("fitted-head", state.head))
     # What the bytes of the next broadcast say: a client knows nothing else.
     view = make_downlink(method, "main", state.method, state.broadcasts, number).view

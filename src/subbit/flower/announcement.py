@@ -22,8 +22,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 import subbit
 from subbit.errors import SubbitError
 
-ENGINE_KEYS = ("engine",)
-"""Keys in which a node's settings may differ from the server's."""
+SERVER_KEYS = ("engine", "name", "folder")
+"""Keys in which a node's settings may differ: how orders travel, and where the server puts its results."""
 
 
 class RefusedError(SubbitError):
@@ -45,7 +45,7 @@ class Expected:
 
 def configuration_digest(text: str) -> str:
     """Of resolved settings as `write_toml` writes them: the same on every engine."""
-    values = {key: value for key, value in tomllib.loads(text).items() if key not in ENGINE_KEYS}
+    values = {key: value for key, value in tomllib.loads(text).items() if key not in SERVER_KEYS}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 

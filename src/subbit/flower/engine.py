@@ -3,8 +3,7 @@
 The server process keeps no list of replies: one undecoded reply is in memory at a time, whatever the number of clients.
 Flower itself reports nothing about a node that is slow; the deadline here does.
 
-A client's memory stays on its node. What the server remembers of it, where the simulator has the memory itself, is a
-marker: the turn whose memory counts, and that the fitted head is in it.
+A client's memory stays on its node. What the server remembers of it is the turn whose memory counts.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from subbit.flower.records import (
 from subbit.flower.roster import Roster, log
 from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.engines import InProcess
-from subbit.runtime.memory import NO_MEMORY, Memory, turn_number
+from subbit.runtime.memory import turn_number
 from subbit.runtime.messages import Failure, Order, Reply
 from subbit.runtime.selection import LOSS
 from subbit.runtime.workplace import Workplace
@@ -50,9 +49,9 @@ FINISH_SECONDS = 30.0
 class FlowerEngine:
     """Trains on Flower's nodes and evaluates in the server's process."""
 
-    def __init__(self, grid: Grid, workplace: Workplace, job: str) -> None:
+    def __init__(self, grid: Grid, workplace: Workplace) -> None:
         run, problem = workplace.settings.run, workplace.problem
-        self._workplace, self._job, self._deadline = workplace, job, run.deadline
+        self._workplace, self._job, self._deadline = workplace, workplace.job, run.deadline
         expected = Expected(problem.clients, configuration_digest(write_toml(workplace.settings)))
         self._mailbox, self._roster = Mailbox(grid), Roster(grid, expected, run.deadline)
         self._roster.wait(problem.clients_with_data(), run.quorum)
@@ -94,7 +93,7 @@ class FlowerEngine:
         node = self._roster.node_of(order.client)
         if node is None or node == instead_of:
             return False
-        content = order_to_records(order, self._job, _kept(order))
+        content = order_to_records(order, self._job)
         message = Message(
             content,
             node,
@@ -136,14 +135,9 @@ class FlowerEngine:
                 return Reply(order.client, failure=Failure("absent", f"its node is gone: {reason}"))
             return Reply(order.client, failure=Failure("error", f"Flower error {code}: {reason}"))
         try:
-            reply, kept = records_to_reply(message.content, order.client, self._most_bytes(order))
-            if kept not in (turn_number(order.phase, order.round_number), _kept(order), NO_MEMORY):
-                raise FrameError("record", f"a reply says that its client keeps turn {kept}, which it cannot")
+            return records_to_reply(message.content, order, self._most_bytes(order))
         except FrameError as error:
             return Reply(order.client, failure=Failure(error.cause, str(error)))
-        if reply.failure is not None:
-            return reply
-        return Reply(reply.client, reply.frames, memory=_marker(order, kept), observations=reply.observations)
 
     def _most_bytes(self, order: Order) -> int:
         """No codec needs more; each frame by itself is bounded again when it is unpacked."""
@@ -161,14 +155,3 @@ class FlowerEngine:
 
 def _is_gone(message: Message | None) -> bool:
     return message is not None and message.has_error() and message.error.code == ErrorCode.NODE_UNAVAILABLE
-
-
-def _kept(order: Order) -> int:
-    return int(order.memory["kept-turn"][0]) if "kept-turn" in order.memory else NO_MEMORY
-
-
-def _marker(order: Order, kept: int) -> Memory:
-    marker: Memory = {"kept-turn": np.array([kept])}
-    if order.head_frame is not None or "fitted-head" in order.memory:
-        marker["fitted-head"] = np.zeros(0, dtype=np.float32)
-    return marker

@@ -26,6 +26,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ class NodeMemory:
 
     def __init__(self, folder: Path, quota: float = math.inf) -> None:
         self._root, self._quota = folder / ROOT, quota
+
+    def of(self, job: str, *, personal: bool = False) -> JobMemory:
+        """Where the clients of that job keep things."""
+        return JobMemory(self, job, personal)
 
     def read(self, job: str, client: int, turn: int) -> Memory:
         if turn == NO_MEMORY:
@@ -138,6 +143,21 @@ class NodeMemory:
             f"this node keeps {_size(self._root) / 1e6:.1f} MB for its clients and needs {needed / 1e6:.1f} MB more, "
             f"above its memory-quota-mb={self._quota / 1e6:g}: raise that, or delete jobs in {ROOT} that nobody needs",
         )
+
+
+@dataclass(frozen=True)
+class JobMemory:
+    """The memories of one job, as a client's turn uses them (`runtime.memory.Memories`)."""
+
+    node: NodeMemory
+    job: str
+    personal: bool
+
+    def read(self, client: int, turn: int) -> Memory:
+        return self.node.read(self.job, client, turn)
+
+    def write(self, client: int, turn: int, memory: Memory, used: int) -> int:
+        return self.node.write(self.job, client, turn, memory, used, personal=self.personal)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import tomllib
 from collections.abc import Callable
@@ -53,46 +52,36 @@ def make_client_app(configuration: Callable[[Context], str], memory: Callable[[C
     @app.train()
     def train(message: Message, context: Context) -> Message:
         from subbit.flower.records import records_to_order, reply_to_records
-        from subbit.runtime.memory import NO_MEMORY
         from subbit.runtime.messages import Failure, Reply
 
-        client, kept = context.node_config.get("partition-id"), NO_MEMORY
+        client = context.node_config.get("partition-id")
         try:
             assignment = records_to_order(message.content)
             if assignment.order.client != client:
                 raise FrameError(
                     "client", f"an order for client {assignment.order.client} at the node of partition-id {client!r}"
                 )
-            reply, kept = take_turn(configuration(context), assignment, memory(context))
+            reply = take_turn(configuration(context), assignment, memory(context))
         except SubbitError as error:
             reply = Reply(0, failure=Failure(getattr(error, "cause", "setup"), str(error)))
         except OSError as error:  # Data or a model that cannot be read or cached. Paths stay on the node.
             reason = error.strerror or type(error).__name__
             reply = Reply(0, failure=Failure("setup", f"this node cannot prepare its turn: {reason}"))
-        return Message(reply_to_records(reply, kept), reply_to=message)
+        return Message(reply_to_records(reply), reply_to=message)
 
     return app
 
 
-def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) -> tuple[Reply, int]:
-    """The reply, and which memory the client shall use next time."""
+def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) -> Reply:
     from subbit.runtime.client import client_turn
-    from subbit.runtime.memory import turn_number
 
-    order = assignment.order
-    kept = memory.read(assignment.job, order.client, assignment.kept)
-    workplace = _workplace(configuration)
-    reply = client_turn(workplace, dataclasses.replace(order, memory=kept))
-    if reply.failure is not None or order.purpose != "train":
-        return reply, assignment.kept
-    turn, personal = turn_number(order.phase, order.round_number), workplace.method("main").personal
-    return reply, memory.write(
-        assignment.job, order.client, turn, reply.memory, used=assignment.kept, personal=personal
-    )
+    workplace = _workplace(configuration, assignment.job)
+    workplace.memories = memory.of(assignment.job, personal=workplace.method("main").personal)
+    return client_turn(workplace, assignment.order)
 
 
 @lru_cache(maxsize=1)
-def _workplace(configuration: str) -> Workplace:
+def _workplace(configuration: str, job: str) -> Workplace:
     """Built once per process: a simulated node takes many turns in one, a real one takes one turn in each."""
     import torch
 
@@ -102,4 +91,4 @@ def _workplace(configuration: str) -> Workplace:
 
     settings = resolve(tomllib.loads(configuration))
     torch.set_num_threads(settings.run.threads)
-    return Workplace(build_problem(settings.run), settings)
+    return Workplace(build_problem(settings.run), settings, job)

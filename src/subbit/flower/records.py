@@ -10,7 +10,7 @@ Flower stores records by their content, so a broadcast is uploaded once, however
               "missed-0"   ... the frames of each missed broadcast, or
               "snapshot"   what stands for all of them
     finished  "order"      job: the node need not remember it any longer
-    reply     "reply"      kept (which memory the client has now), or failure cause and message
+    reply     "reply"      the turn whose memory is to be used next time, or a failure's cause and message
               "frames"     the frames, named 0, 1, ...
               "observed"   a MetricRecord of numbers for the log
 
@@ -31,7 +31,7 @@ from subbit.errors import FrameError
 from subbit.flower.memory import JOB_PATTERN
 from subbit.flower.node import FINISHED_ACTION
 from subbit.runtime.downlink import MOST_MISSED
-from subbit.runtime.memory import NO_MEMORY
+from subbit.runtime.memory import NO_MEMORY, turn_number
 from subbit.runtime.messages import Failure, Order, Phase, Purpose, Reply
 
 FINISHED = f"{MessageType.QUERY}.{FINISHED_ACTION}"
@@ -50,14 +50,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Assignment:
-    """An order as a node receives it: the client's memory is not in it, but which of its memories is meant."""
+    """An order as a node receives it, and the name of the run that it belongs to."""
 
     order: Order
     job: str
-    kept: int
 
 
-def order_to_records(order: Order, job: str, kept: int) -> RecordDict:
+def order_to_records(order: Order, job: str) -> RecordDict:
     records = RecordDict(
         {
             "order": ConfigRecord(
@@ -66,7 +65,7 @@ def order_to_records(order: Order, job: str, kept: int) -> RecordDict:
                     "round": order.round_number,
                     "client": order.client,
                     "job": job,
-                    "kept": kept,
+                    "kept": order.kept,
                     "purpose": order.purpose,
                     "missed": len(order.missed),
                 }
@@ -101,11 +100,12 @@ def records_to_order(records: RecordDict) -> Assignment:
         client=_whole(fields, "client", 0, _MOST_ROUNDS - 1),
         frames=_frames(_record(records, "broadcast", ConfigRecord)),
         head_frame=head[0] if head else None,
+        kept=_whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1),
         missed=tuple(_frames(_record(records, name, ConfigRecord)) for name in missed),
         snapshot=_frames(_record(records, "snapshot", ConfigRecord)) if "snapshot" in records else (),
         purpose=PURPOSES[purpose],
     )
-    return Assignment(order, _job(fields), _whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1))
+    return Assignment(order, _job(fields))
 
 
 def finished_to_records(job: str) -> RecordDict:
@@ -118,36 +118,40 @@ def records_to_finished(records: RecordDict) -> str:
     return _job(_record(records, "order", ConfigRecord))
 
 
-def reply_to_records(reply: Reply, kept: int = NO_MEMORY) -> RecordDict:
-    """What goes back. The client's memory does not, but which one it is."""
+def reply_to_records(reply: Reply) -> RecordDict:
+    """What goes back. The client's memory does not."""
     if reply.failure is not None:
         failure = ConfigRecord({"cause": reply.failure.cause, "message": reply.failure.message[:LONGEST_MESSAGE]})
         return RecordDict({"reply": failure})
     observed = {name: float(value) for name, value in reply.observations.items()}
     return RecordDict(
         {
-            "reply": ConfigRecord({"kept": kept}),
+            "reply": ConfigRecord({"kept": reply.kept}),
             "frames": _frame_record(reply.frames),
             "observed": MetricRecord(dict(observed)),
         }
     )
 
 
-def records_to_reply(records: RecordDict, client: int, most_bytes: int) -> tuple[Reply, int]:
-    """The reply of that client and which memory it keeps; `most_bytes` bounds the sum of its frames."""
+def records_to_reply(records: RecordDict, order: Order, most_bytes: int) -> Reply:
+    """The reply to that order; `most_bytes` bounds the sum of its frames."""
+    client = order.client
     _only(records, {"reply", "frames", "observed"}, "reply")
     fields = _record(records, "reply", ConfigRecord)
     if "cause" in fields:
         cause, message = _field(fields, "cause", str), _field(fields, "message", str)
         if _CAUSE.fullmatch(cause) is None:
             raise FrameError("record", f"a reply fails for the cause {shown(cause)}, expected a short word")
-        return Reply(client, failure=Failure(cause, printable(message))), NO_MEMORY
+        return Reply(client, failure=Failure(cause, printable(message)))
     frames = _frames(_record(records, "frames", ConfigRecord))
     total = sum(map(len, frames))
     if total > most_bytes:
         raise FrameError("length", f"the frames of a reply have {total} bytes, expected at most {most_bytes}")
     observations = _observations(_record(records, "observed", MetricRecord))
-    return Reply(client, frames, observations=observations), _whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1)
+    kept = _whole(fields, "kept", NO_MEMORY, _MOST_ROUNDS + 1)
+    if kept not in (NO_MEMORY, order.kept, turn_number(order.phase, order.round_number)):
+        raise FrameError("record", f"a reply keeps the memory of turn {kept}, which is neither new nor the one it used")
+    return Reply(client, frames, kept=kept, observations=observations)
 
 
 def printable(text: str) -> str:

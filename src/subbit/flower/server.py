@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
 from flwr.serverapp import Grid
 
 from subbit.config.load import Settings, write_toml
-from subbit.files import replace_file
+from subbit.config.schema import AUTO_NAME
 from subbit.flower.engine import FlowerEngine
 from subbit.report.folder import RunFolder
 from subbit.runtime.problem import Problem
@@ -28,7 +28,7 @@ def serve(
     engines = []
 
     def make_engine(workplace: Workplace) -> FlowerEngine:
-        engines.append(FlowerEngine(grid, workplace, job_name(folder)))
+        engines.append(FlowerEngine(grid, workplace))
         return engines[-1]
 
     result = run_job(problem, folder.settings, folder, resume=resume, report=report, make_engine=make_engine)
@@ -38,17 +38,14 @@ def serve(
 
 
 def continue_or_create(settings: Settings, split: str) -> tuple[RunFolder, bool]:
-    """An unfinished run of the same configuration goes on; anything else of that name is moved aside."""
+    """An unfinished run of the same configuration goes on; anything else of that name is moved aside.
+
+    A run without a name of its own is named after its method, so that it is found again.
+    """
+    if settings.run.name == AUTO_NAME:
+        settings = dataclasses.replace(settings, run=dataclasses.replace(settings.run, name=settings.run.method))
     path = Path(settings.run.folder) / settings.run.name
-    unfinished = (path / "checkpoint" / "state.safetensors").is_file() and not (path / "summary.json").exists()
+    unfinished = any((path / "checkpoint").glob("*.json")) and not (path / "summary.json").exists()
     if unfinished and (path / "config.toml").read_text(encoding="utf-8") == write_toml(settings):
         return RunFolder.open(path), True
     return RunFolder.create(settings, split), False
-
-
-def job_name(folder: RunFolder) -> str:
-    """32 random digits under which nodes keep their clients' memories of this run. Stays the same on resuming."""
-    path = folder.path / "job"
-    if not path.exists():
-        replace_file(path, secrets.token_hex(16).encode())
-    return path.read_text(encoding="ascii")

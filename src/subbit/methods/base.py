@@ -28,6 +28,7 @@ from torch import nn
 from subbit.codecs import Codec, Shared
 from subbit.data.examples import Examples
 from subbit.models.flat import FlatModel
+from subbit.wire.frame import MAXIMUM_EXAMPLES
 
 ParametersType = TypeVar("ParametersType")
 State = dict[str, NDArray[Any] | int | float]
@@ -63,6 +64,13 @@ class Task:
     input_shape: tuple[int, ...]
     """Of one input, without the batch."""
     input_type: torch.dtype
+    job: str = ""
+    """Which run this is, in hexadecimal digits drawn at its start. Part of every frame's template."""
+    examples: tuple[int, ...] = ()
+    """How many training examples each client has: no upload may speak of more."""
+
+    def most_examples(self, client: int) -> int:
+        return self.examples[client] if client < len(self.examples) else MAXIMUM_EXAMPLES
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,8 @@ class Method(ABC, Generic[ParametersType]):
     """Names of the networks a state stands for; the last round reports the accuracy of each."""
     trains_added_values: ClassVar[bool]
     """True where the selected weights themselves change; False for masks on frozen weights."""
+    state_is_counts: ClassVar[bool] = False
+    """True where the state is made of counts of bits, which no upload can leave useless."""
     personal: ClassVar[bool] = False
     """True where every client ends up with a network of its own: see `personalise`."""
     needs_start: bool = False
@@ -154,6 +164,9 @@ class Method(ABC, Generic[ParametersType]):
     @abstractmethod
     def accumulator(self) -> Any:
         """An empty accumulator: `order_free` says whether the order of additions can change its bits."""
+
+    def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
+        """Refuse, with a `PayloadError`, what no honest client could have sent."""
 
     @abstractmethod
     def accumulate(

@@ -51,6 +51,8 @@ class MaskParameters(ScoreParameters):
 class MaskMethod(ScoreMethod[ParametersType]):
     """Base of `fedpm` and its kin, and of `deltamask`. `Parameters` extends `MaskParameters`."""
 
+    state_is_counts = True
+
     def __init__(self, parameters: ParametersType, task: Task) -> None:
         super().__init__(parameters, task)
         self.period = self.parameters.reset_every or max(1, round(task.clients / task.participants))

@@ -2,101 +2,228 @@
 
     config.toml       the resolved configuration: gives the same run again
     split.txt         who holds what
+    job               the name of this run in its frames, drawn at its start
     events.jsonl      one line per round: who took part, who failed and why, what was observed, accuracy, seconds
     ledger.csv        one line per frame
+    checkpoint/       the state after each of the last two finished rounds, and a manifest of all files for each
+    memory/           what clients keep between their turns
     summary.json      the run in numbers, when it is finished
-    checkpoint/       the state after the last finished round
+    lock              held by the process that runs; `running.json` says which one it is
 
-Every file is replaced in one step. The checkpoint is written last, so that it never knows of a round that the other
-files do not have; what they have beyond it is dropped on resuming.
+Events and ledger grow; everything else is replaced in one step. A round is finished when its manifest is written, which
+comes last. What the files have beyond it is cut off on resuming.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock
+
+from subbit.appended_file import AppendedFile, Mark, verify
 from subbit.config.load import Settings, read_toml, resolve, write_toml
-from subbit.errors import RunFolderError
+from subbit.config.schema import AUTO_NAME
+from subbit.errors import ConfigError, Interrupted, RunFolderError
 from subbit.files import replace_file
-from subbit.wire.ledger import Ledger
+from subbit.locks import FolderLock
+from subbit.runtime.manifest import Manifest, forget_all_but, read_manifest, state_path, turns, write_manifest
+from subbit.wire.ledger import HEADING, Ledger, csv_lines
 
 if TYPE_CHECKING:
     from subbit.runtime.round import ServerState
 
+EVENTS, LEDGER = "events.jsonl", "ledger.csv"
+PATIENCE = 60.0  # Seconds in which somebody else is done with making a folder.
+log = logging.getLogger("subbit")
+
 
 class RunFolder:
     def __init__(self, path: Path, settings: Settings) -> None:
-        self.path = path
-        self.settings = settings
+        self.path, self.settings = path, settings
+        self._lock: FolderLock | None = None
+        self._growing: dict[str, AppendedFile] = {}
+        self._events = 0
+        self._last: Manifest | None = None
+
+    # Making and opening one.
 
     @classmethod
     def create(cls, settings: Settings, split: str) -> RunFolder:
-        """A new folder; one of the same name from an earlier run is moved aside, never deleted."""
-        path = Path(settings.run.folder) / settings.run.name
-        if path.exists():
-            number = next(number for number in range(1, 10_000) if not path.with_name(f"{path.name}.{number}").exists())
-            path.rename(path.with_name(f"{path.name}.{number}"))
-        path.mkdir(parents=True)
-        folder = cls(path, settings)
+        """A new folder, locked. One of the same name from an earlier run is moved aside, never deleted."""
+        parent = Path(settings.run.folder)
+        parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(parent / ".lock", timeout=PATIENCE):
+            name = settings.run.name
+            if name == AUTO_NAME:
+                name = _free_name(parent, settings.run.method + "-{}")
+                settings = dataclasses.replace(settings, run=dataclasses.replace(settings.run, name=name))
+            elif (parent / name).exists():
+                _move_aside(parent / name)
+            folder = cls(parent / name, settings)
+            folder.path.mkdir()
+            folder._take_lock()
         folder._replace("config.toml", write_toml(settings))
         folder._replace("split.txt", split + "\n")
+        folder._replace("job", secrets.token_hex(16))
         return folder
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
+        """To read. `read_state` takes the lock and goes on with the run."""
         if not (path / "config.toml").is_file():
             raise RunFolderError(f"{path} is not a run folder: it has no config.toml")
-        return cls(path, resolve(read_toml(path / "config.toml")))
+        try:
+            return cls(path, resolve(read_toml(path / "config.toml")))
+        except ConfigError as error:
+            raise RunFolderError(f"{path / 'config.toml'} is damaged: {error}") from None
+
+    def _take_lock(self) -> None:
+        if self._lock is None:
+            self._lock = FolderLock(self.path, "wait for it to end, or give another name=")
+
+    def release(self) -> None:
+        """Nothing more will be written."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    @property
+    def job(self) -> str:
+        try:
+            return (self.path / "job").read_text(encoding="ascii")
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.path / 'job'} cannot be read: {error}") from None
+
+    @property
+    def memory(self) -> Path:
+        return self.path / "memory"
 
     # The state after a round.
 
     def write_state(self, state: ServerState, ledger: Ledger, events: list[dict[str, Any]]) -> None:
         from subbit.runtime.checkpoint import write_checkpoint
 
-        self._replace("events.jsonl", "".join(json.dumps(event) + "\n" for event in events))
-        ledger.write_csv(self.path / "ledger.csv")
-        write_checkpoint(self._checkpoint, state, write_toml(self.settings))
+        if not self._growing:
+            self._growing = {
+                EVENTS: AppendedFile(self.path / EVENTS),
+                LEDGER: AppendedFile(self.path / LEDGER, HEADING),
+            }
+        new = events[self._events :]
+        self._growing[EVENTS].append("".join(json.dumps(event) + "\n" for event in new).encode())
+        self._growing[LEDGER].append(csv_lines(ledger.take()))
+        self._events = len(events)
+        turn = state.next_round
+        digest = write_checkpoint(state_path(self._checkpoint, turn), state, write_toml(self.settings))
+        marks = {name: file.mark for name, file in self._growing.items()}
+        marks |= {name: Mark.of((self.path / name).read_bytes()) for name in ("config.toml", "split.txt", "job")}
+        self._last = Manifest(turn, digest, ledger.totals, self._events, marks)
+        write_manifest(self._checkpoint, self._last)
+        forget_all_but(self._checkpoint, turn)
+
+    def last_state(self) -> ServerState:
+        """The state after the last finished round, to look at."""
+        return self._newest(("config.toml",))[1]
 
     def read_state(self) -> tuple[ServerState, Ledger, list[dict[str, Any]]]:
+        """The state after the last finished round, to go on from: the folder is locked and cut back to it."""
+        self._take_lock()
+        manifest, state = self._newest(None)
+        events = self.read_events()[: manifest.events]
+        self._growing = {name: AppendedFile.reopen(self.path / name, manifest.files[name]) for name in (EVENTS, LEDGER)}
+        self._events, self._last = manifest.events, manifest
+        for left_over in self._checkpoint.glob("*.tmp"):
+            left_over.unlink(missing_ok=True)
+        return state, Ledger(before=manifest.totals), events
+
+    def _newest(self, needed: tuple[str, ...] | None) -> tuple[Manifest, ServerState]:
+        """The newest manifest of which every file, or every needed one, is what it says, and its state."""
         from subbit.runtime.checkpoint import read_checkpoint
 
-        if not self._checkpoint.is_file():
-            raise RunFolderError(f"{self.path} has no checkpoint yet: start the run again with subbit run")
-        state = read_checkpoint(self._checkpoint, write_toml(self.settings))
-        ledger = Ledger.read_csv(self.path / "ledger.csv").truncated(state.next_round - 1)
-        events = [
-            event
-            for event in self.read_events()
-            if event.get("phase") == "head" or event.get("round", -1) < state.next_round
-        ]
-        return state, ledger, events
+        damage: list[str] = []
+        for turn in turns(self._checkpoint):
+            try:
+                manifest = read_manifest(self._checkpoint, turn)
+                for name in manifest.files if needed is None else needed:
+                    verify(self.path / name, manifest.files[name])
+                path = state_path(self._checkpoint, turn)
+                state = read_checkpoint(path, write_toml(self.settings), manifest.state)
+            except RunFolderError as error:
+                damage.append(str(error))
+                continue
+            if damage:
+                log.warning("%s; going back to the state before it", damage[0])
+            return manifest, state
+        if damage:
+            raise RunFolderError(f"{damage[0]}; there is no earlier state to go back to: start the run again")
+        if (self._checkpoint / "state.safetensors").is_file():
+            raise RunFolderError(f"{self.path} was made by an earlier version: start the run again with this one")
+        raise RunFolderError(f"{self.path} has no checkpoint yet: start the run again with subbit run")
 
     def read_events(self) -> list[dict[str, Any]]:
+        """All complete lines."""
         try:
-            lines = (self.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
-            return [json.loads(line) for line in lines]
+            text = (self.path / EVENTS).read_bytes().decode()
+            return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
         except (OSError, ValueError) as error:
-            raise RunFolderError(f"{self.path / 'events.jsonl'} cannot be read: {error}") from None
+            raise RunFolderError(f"{self.path / EVENTS} cannot be read: {error}") from None
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C becomes a line that says how to go on. Typer would end the program without a word."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if turns(self._checkpoint):
+                raise Interrupted(f"interrupted; go on with subbit resume {self.path}") from None
+            raise Interrupted("interrupted before there was a checkpoint; start again with subbit run") from None
 
     # The end.
 
     def write_summary(self, summary: dict[str, Any]) -> None:
-        self._replace("summary.json", json.dumps(summary, indent=2) + "\n")
+        text = json.dumps(summary, indent=2) + "\n"
+        self._replace("summary.json", text)
+        if self._last is not None:
+            files = {**self._last.files, "summary.json": Mark.of(text.encode())}
+            write_manifest(self._checkpoint, dataclasses.replace(self._last, files=files))
 
     def read_summary(self) -> dict[str, Any]:
+        path = self.path / "summary.json"
         try:
-            summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+            summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunFolderError(
                 f"{self.path} is not finished (no summary.json): go on with subbit resume {self.path}"
             ) from None
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path} cannot be read: {error}. subbit resume {self.path} writes it again") from None
         return summary
 
     @property
     def _checkpoint(self) -> Path:
-        return self.path / "checkpoint" / "state.safetensors"
+        return self.path / "checkpoint"
 
     def _replace(self, name: str, text: str) -> None:
         replace_file(self.path / name, text.encode())
+
+
+def _free_name(parent: Path, pattern: str) -> str:
+    return next(name for name in map(pattern.format, range(1, 1_000_000)) if not (parent / name).exists())
+
+
+def _move_aside(path: Path) -> None:
+    """Only a run of ours that nobody is running. Anything else is somebody's and stays where it is."""
+    if not path.is_dir() or path.is_symlink() or (not (path / "config.toml").is_file() and any(path.iterdir())):
+        raise RunFolderError(f"{path} is in the way and is not a run folder: give another name= or folder=")
+    lock = FolderLock(path, "wait for it to end, or give another name=")
+    aside = path.with_name(_free_name(path.parent, path.name + ".{}"))
+    path.rename(aside)
+    lock.moved_to(aside)
+    lock.release()
+    log.warning("%s was there already: it is %s now", path, aside)

@@ -79,7 +79,7 @@ def open_run(path: Path) -> tuple[Workplace, State, dict[str, Any]]:
     if folder.settings.run.method != Zampling.name:
         raise RunFolderError(f"{path} is a run of {folder.settings.run.method}: needs one of {Zampling.name}")
     summary = folder.read_summary()
-    return Workplace(build_problem(folder.settings.run), folder.settings), folder.read_state()[0].method, summary
+    return Workplace(build_problem(folder.settings.run), folder.settings), folder.last_state().method, summary
 
 
 def accuracy(workplace: Workplace, state: State, network: str, key: int = 0) -> float:

@@ -1,4 +1,4 @@
-"""A checkpoint is one safetensors file, replaced in one step: it holds the state after a round, or it does not exist.
+"""A checkpoint is one safetensors file with a checksum, replaced in one step: the state after a round.
 
 Arrays go in as arrays, numbers as JSON in the file's metadata. Nothing is unpickled when it is read.
 """
@@ -11,20 +11,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
+from subbit.array_files import DIGEST, Arrays, read_arrays, write_arrays
 from subbit.errors import RunFolderError
-from subbit.files import replace_file
 from subbit.runtime.downlink import Broadcasts
 from subbit.runtime.round import ServerState
 
-FORMAT = "2"
+FORMAT = "3"
 
 
-def write_checkpoint(path: Path, state: ServerState, config: str) -> None:
-    """`config` is the text of the resolved configuration: a checkpoint belongs to one."""
-    arrays: dict[str, NDArray[Any]] = {}
+def write_checkpoint(path: Path, state: ServerState, config: str) -> str:
+    """`config` is the text of the resolved configuration: a checkpoint belongs to one. Returns its checksum."""
+    arrays: Arrays = {}
     numbers: dict[str, int | float] = {}
     for name, value in state.method.items():
         if isinstance(value, np.ndarray):
@@ -33,61 +31,61 @@ def write_checkpoint(path: Path, state: ServerState, config: str) -> None:
             numbers[name] = value
     if state.head is not None:
         arrays["head"] = state.head
-    for client, memory in state.memories.items():
-        for name, value in memory.items():
-            arrays[f"memory/{client}/{name}"] = value
     broadcasts = state.broadcasts
     for name, value in (broadcasts.held or {}).items():
         arrays[f"held/{name}"] = value
     for number, frames in broadcasts.recent.items():
         for index, frame in enumerate(frames):
             arrays[f"recent/{number}/{index}"] = np.frombuffer(frame, dtype=np.uint8)
+    by_client = {"kept": state.kept, "seen": broadcasts.seen, "chosen": state.chosen}
     metadata = {
         "format": FORMAT,
         "phase": state.phase,
         "next_round": str(state.next_round),
         "numbers": json.dumps(numbers),
-        "seen": json.dumps({str(client): number for client, number in sorted(broadcasts.seen.items())}),
+        **{name: json.dumps(dict(sorted(values.items()))) for name, values in by_client.items()},
         "config": config,
     }
-    data = save({name: np.ascontiguousarray(value) for name, value in arrays.items()}, metadata)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, data)
+    return write_arrays(path, arrays, metadata)
 
 
-def read_checkpoint(path: Path, config: str) -> ServerState:
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except (OSError, SafetensorError) as error:
-        raise RunFolderError(f"{path}: no checkpoint can be read here ({error}); start the run again") from None
+def read_checkpoint(path: Path, config: str, digest: str | None = None) -> ServerState:
+    """The state; `digest` is the checksum that the file must have, where that is known."""
+    arrays, metadata = read_arrays(path)
     if metadata.get("format") != FORMAT:
         raise RunFolderError(f"{path}: checkpoint of format {metadata.get('format')!r}, this version reads {FORMAT!r}")
-    if metadata["config"] != config:
+    if digest is not None and metadata[DIGEST] != digest:
+        raise RunFolderError(f"{path} is not the checkpoint that its manifest names")
+    if metadata.get("config") != config:
         raise RunFolderError(f"{path}: the checkpoint was made with another config.toml than the one beside it")
-    method = {name.removeprefix("method/"): value for name, value in arrays.items() if name.startswith("method/")}
-    memories: dict[int, dict[str, NDArray[Any]]] = {}
-    for name, value in arrays.items():
-        if name.startswith("memory/"):
-            _, client, item = name.split("/", 2)
-            memories.setdefault(int(client), {})[item] = value
-    return ServerState(
-        phase="head" if metadata["phase"] == "head" else "main",
-        next_round=int(metadata["next_round"]),
-        method={**method, **json.loads(metadata["numbers"])},
-        head=arrays.get("head"),
-        memories=memories,
-        broadcasts=_broadcasts(arrays, json.loads(metadata["seen"])),
-    )
+    try:
+        clients = {name: _by_client(metadata[name]) for name in ("kept", "seen", "chosen")}
+        return ServerState(
+            phase="head" if metadata["phase"] == "head" else "main",
+            next_round=int(metadata["next_round"]),
+            method={**_named(arrays, "method/"), **json.loads(metadata["numbers"])},
+            head=arrays.get("head"),
+            kept=clients["kept"],
+            broadcasts=Broadcasts(_named(arrays, "held/") or None, _recent(arrays), clients["seen"]),
+            chosen=clients["chosen"],
+        )
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise RunFolderError(f"{path}: a checkpoint without {error}") from None
 
 
-def _broadcasts(arrays: dict[str, NDArray[Any]], seen: dict[str, int]) -> Broadcasts:
-    held = {name.removeprefix("held/"): value for name, value in arrays.items() if name.startswith("held/")}
+def _named(arrays: Arrays, prefix: str) -> Arrays:
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def _by_client(text: str) -> dict[int, int]:
+    return {int(client): int(number) for client, number in json.loads(text).items()}
+
+
+def _recent(arrays: dict[str, NDArray[Any]]) -> dict[int, tuple[bytes, ...]]:
     frames: dict[int, dict[int, bytes]] = {}
-    for name, value in arrays.items():
-        if name.startswith("recent/"):
-            _, number, index = name.split("/")
-            frames.setdefault(int(number), {})[int(index)] = value.tobytes()
+    for name, value in _named(arrays, "recent/").items():
+        number, index = name.split("/")
+        frames.setdefault(int(number), {})[int(index)] = value.tobytes()
     recent = {number: tuple(by_index[index] for index in sorted(by_index)) for number, by_index in frames.items()}
-    return Broadcasts(held or None, dict(sorted(recent.items())), {int(client): seen[client] for client in seen})
+    return dict(sorted(recent.items()))

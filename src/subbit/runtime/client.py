@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from subbit.codecs.bits import count_ones
 from subbit.errors import SubbitError
 from subbit.methods.base import Method, State, Turn
 from subbit.runtime.downlink import receive
+from subbit.runtime.memory import Memory, turn_number
 from subbit.runtime.messages import Failure, Order, Purpose, Reply, decode_parts, encode_parts
 from subbit.runtime.selection import own_loss, pack_loss
 from subbit.runtime.workplace import Workplace
@@ -21,19 +23,30 @@ from subbit.wire.frame import Direction
 
 
 def client_turn(workplace: Workplace, order: Order) -> Reply:
-    """One client's part in one round."""
+    """One client's part in one round. `OSError` where what it keeps cannot be written: not its fault."""
+    reply, memory = _answer(workplace, order)
+    if reply.failure is not None or order.purpose != "train":
+        return reply
+    turn = turn_number(order.phase, order.round_number)
+    return dataclasses.replace(reply, kept=workplace.memories.write(order.client, turn, memory, order.kept))
+
+
+def _answer(workplace: Workplace, order: Order) -> tuple[Reply, Memory]:
+    """The reply, and what the client has to keep if it counts."""
+    memory: Memory = {}
     try:
-        return ANSWERS[order.purpose](workplace, order)
+        memory = workplace.memories.read(order.client, order.kept)
+        return ANSWERS[order.purpose](workplace, order, memory), memory
     except SubbitError as error:
         cause = getattr(error, "cause", "training")
-        return Reply(order.client, failure=Failure(cause, str(error)))
+        return Reply(order.client, failure=Failure(cause, str(error))), memory
     except Exception as error:  # A client's failure must never end the round, whatever it is.
-        return Reply(order.client, failure=Failure("error", f"{type(error).__name__}: {error}"))
+        return Reply(order.client, failure=Failure("error", f"{type(error).__name__}: {error}")), memory
 
 
-def _turn(workplace: Workplace, order: Order) -> Reply:
+def _turn(workplace: Workplace, order: Order, memory: Memory) -> Reply:
     where = (order.round_number, order.client)
-    method, view, memory = _receive(workplace, order)
+    method, view = _receive(workplace, order, memory)
     update = method.train(view, workplace.problem.client_data(order.client), Turn(*where, memory))
     frames = encode_parts(
         method,
@@ -58,36 +71,35 @@ def _turn(workplace: Workplace, order: Order) -> Reply:
         observations["false_flips"] = sum(
             count_ones(decoded[part.name] & ~update.payloads[part.name]) for part in lossy
         )
-    return Reply(order.client, frames, memory=memory, observations=observations)
+    return Reply(order.client, frames, observations=observations)
 
 
-def _receive(workplace: Workplace, order: Order) -> tuple[Method[Any], Any, dict[str, NDArray[Any]]]:
-    """The method, what its broadcast means, and the client's memory with what has just arrived."""
+def _receive(workplace: Workplace, order: Order, memory: Memory) -> tuple[Method[Any], Any]:
+    """The method, and what its broadcast means; the memory gains what has just arrived."""
     method = workplace.method(order.phase)
-    memory = dict(order.memory)
     if order.head_frame is not None:
         memory["fitted-head"] = workplace.unpack_head(order.head_frame)
     workplace.write_head(memory.get("fitted-head"))
-    return method, receive(method, order, memory), memory
+    return method, receive(method, order, memory)
 
 
-def _own_accuracy(workplace: Workplace, order: Order) -> Reply:
+def _own_accuracy(workplace: Workplace, order: Order, memory: Memory) -> Reply:
     """How many of its own test examples the client's own network gets right. What it knew before, it knows after."""
-    method, view, memory = _receive(workplace, order)
+    method, view = _receive(workplace, order, memory)
     problem = workplace.problem
     method.personalise(view, problem.client_data(order.client), Turn(order.round_number, order.client, memory))
     correct = workplace.correct(problem.own_test(order.client))
     return Reply(order.client, observations={"correct": float(correct.sum()), "examples": float(correct.size)})
 
 
-def _own_loss(workplace: Workplace, order: Order) -> Reply:
-    method, view, memory = _receive(workplace, order)
+def _own_loss(workplace: Workplace, order: Order, memory: Memory) -> Reply:
+    method, view = _receive(workplace, order, memory)
     turn = Turn(order.round_number, order.client, memory)
     loss = own_loss(method, view, workplace.problem.client_data(order.client), turn)
     return Reply(order.client, (pack_loss(method, loss, turn),))
 
 
-ANSWERS: dict[Purpose, Callable[[Workplace, Order], Reply]] = {
+ANSWERS: dict[Purpose, Callable[[Workplace, Order, Memory], Reply]] = {
     "train": _turn,
     "evaluate": _own_accuracy,
     "loss": _own_loss,

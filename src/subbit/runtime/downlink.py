@@ -8,6 +8,7 @@ others hold, whichever is shorter.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,22 +56,21 @@ class Downlink:
         rounds = range(broadcasts.seen.get(client, -1) + 1, self.round_number)
         if not rounds:
             return (), ()
-        last = self.round_number - 1
-        snapshot = encode_parts(
-            incremental,
-            "snapshot",
-            Direction.DOWN,
-            incremental.snapshot(self.before),
-            None,
-            last,
-            0,
-            receiver=EVERYONE,
-        )
+        snapshot = self._snapshot
         if all(number in broadcasts.recent for number in rounds):
             missed = tuple(broadcasts.recent[number] for number in rounds)
             if sum(map(count_bytes, missed)) <= count_bytes(snapshot):
                 return missed, ()
         return (), snapshot
+
+    @cached_property
+    def _snapshot(self) -> Frames:
+        """What the others held before this round: the same bytes for everybody who needs it."""
+        incremental = as_incremental(self.method)
+        if incremental is None or self.before is None:
+            return ()
+        payloads, last = incremental.snapshot(self.before), self.round_number - 1
+        return encode_parts(incremental, "snapshot", Direction.DOWN, payloads, None, last, 0, receiver=EVERYONE)
 
     def remember(self, broadcasts: Broadcasts, answered: tuple[int, ...]) -> None:
         """The round counts: who answered holds what was sent."""

@@ -6,25 +6,25 @@ which torch has started threads can hang), and get the problem once, through sha
 
 from __future__ import annotations
 
-import multiprocessing
-import multiprocessing.connection
-import os
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from typing import Protocol
 
 import numpy as np
 import torch
-import torch.multiprocessing
+import torch.multiprocessing  # Tensors go to a process through shared memory once this is imported.
 from numpy.typing import NDArray
 
 from subbit.config.load import Settings
+from subbit.errors import WorkerError
 from subbit.runtime.client import EvaluationOrder, client_turn, evaluation_turn
+from subbit.runtime.memory import Memories
 from subbit.runtime.messages import Failure, Order, Reply
+from subbit.runtime.pool import Died, Pool
 from subbit.runtime.problem import Problem
 from subbit.runtime.workplace import Workplace
+
+TRAINING_TRIES = 2
+EVALUATION_TRIES = 3
 
 
 class Engine(Protocol):
@@ -54,66 +54,44 @@ class InProcess:
 
 
 class Workers:
-    """A pool of processes. A process that dies costs its client the round, not the run."""
+    """Several processes. One that dies is replaced and its order sent again; a client whose training kills the second
+    one too loses the round, and nobody else does.
+    """
 
-    def __init__(self, problem: Problem, settings: Settings) -> None:
-        self._problem, self._settings = problem, settings
-        self._pool = self._new_pool()
-
-    def _new_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
-            self._settings.run.workers,
-            mp_context=torch.multiprocessing.get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(self._problem, self._settings),
-        )
+    def __init__(self, workplace: Workplace) -> None:
+        given = (workplace.problem, workplace.settings, workplace.job, workplace.memories)
+        self._pool = Pool(workplace.settings.run.workers, _start_worker, given)
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
-        running: dict[Future[Reply], Order] = {self._pool.submit(_worker_turn, order): order for order in orders}
-        lost = []
-        for future in as_completed(running):
-            try:
-                yield future.result()
-            except BrokenProcessPool:
-                lost.append(running[future])
-        # One dead process takes the whole pool with it. Ask again one by one, so that only the one that dies again
-        # is lost.
-        for order in sorted(lost, key=lambda lost_order: lost_order.client):
-            self._restart()
-            try:
-                yield self._pool.submit(_worker_turn, order).result()
-            except BrokenProcessPool:
-                yield Reply(order.client, failure=Failure("died", "the process that trained this client died"))
-                self._restart()
-
-    def _restart(self) -> None:
-        if self._pool._broken:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = self._new_pool()
+        for position, reply in self._pool.answers(_worker_turn, orders, TRAINING_TRIES):
+            if isinstance(reply, Died):
+                died = Failure("died", "the process that trained this client died")
+                yield Reply(orders[position].client, failure=died)
+            else:
+                yield reply
 
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
-        return list(self._pool.map(_worker_evaluation, orders))
+        found = {}
+        for position, correct in self._pool.answers(_worker_evaluation, orders, EVALUATION_TRIES):
+            if isinstance(correct, Died):
+                raise WorkerError(
+                    f"the worker process died {EVALUATION_TRIES} times at the same evaluation, perhaps for want of "
+                    "memory: use fewer workers; workers=1 evaluates in the process itself and shows why"
+                )
+            found[position] = correct
+        return [found[position] for position in range(len(orders))]
 
     def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.close()
 
 
 _workplace: Workplace | None = None
 
 
-def _start_worker(problem: Problem, settings: Settings) -> None:
+def _start_worker(problem: Problem, settings: Settings, job: str, memories: Memories) -> None:
     global _workplace
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(settings.run.threads)
-    _workplace = Workplace(problem, settings)
-
-
-def _end_with_parent() -> None:
-    """A parent that is killed cannot say goodbye; a pool's processes would wait for its next order for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
+    _workplace = Workplace(problem, settings, job, memories)
 
 
 def _here() -> Workplace:

@@ -71,7 +71,8 @@ class ClientMemories:
         try:
             return read_arrays(self.path(client, turn))[0]
         except DamagedFileError as error:
-            raise _lost(client, turn, str(error)) from None
+            # Without the folder: this text goes to the server, whom the rest of a node's path does not concern.
+            raise _lost(client, turn, str(error).replace(f"{self.folder}/", "")) from None
 
     def write(self, client: int, turn: int, memory: Memory, used: int) -> int:
         if not memory:

@@ -1,8 +1,9 @@
 """From payloads to frames and back, on both sides, with what both sides know.
 
 A message is a tuple of frames, one per part, in the order in which the method lists its parts. The template in a
-frame's header is a hash of the trained parameters' names and shapes, the phase, the method, the part and the codec
-with its options: a frame of another run that differs in any of these is refused before its payload is looked at.
+frame's header is a hash of the run's own name (drawn at its start), the trained parameters' names and shapes, the
+phase, the method, the part and the codec with its options: a frame of another run, even of the same configuration, is
+refused before its payload is looked at.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from numpy.typing import NDArray
-
 from subbit.errors import FrameError
 from subbit.methods.base import Method, Part, Payloads
 from subbit.methods.incremental import as_incremental
+from subbit.runtime.memory import NO_MEMORY
 from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
 
 Phase = Literal["head", "main"]
@@ -27,7 +27,7 @@ Purpose = Literal["train", "evaluate", "loss"]
 
 @dataclass(frozen=True)
 class Order:
-    """What the server asks of one client: a broadcast, with the client's own memory where an engine keeps it."""
+    """What the server asks of one client: a broadcast, and which of its memories the client shall use."""
 
     phase: Phase
     round_number: int
@@ -35,7 +35,8 @@ class Order:
     frames: Frames
     head_frame: bytes | None = None
     """The fitted head, sent once, the first time a client takes part in the main phase."""
-    memory: dict[str, NDArray[Any]] = field(default_factory=dict)
+    kept: int = NO_MEMORY
+    """The turn whose memory the client shall start from."""
     missed: tuple[Frames, ...] = ()
     """Broadcasts of the rounds just before this one, which an incremental method builds on."""
     snapshot: Frames = ()
@@ -58,14 +59,15 @@ class Reply:
     client: int
     frames: Frames = ()
     failure: Failure | None = None
-    memory: dict[str, NDArray[Any]] = field(default_factory=dict)
+    kept: int = NO_MEMORY
+    """The turn whose memory is to be asked for next time. What the client keeps stays with it."""
     observations: dict[str, float] = field(default_factory=dict)
 
 
 def address(
     method: Method[Any], stage: Stage, direction: Direction, index: int, part: Part, round_number: int, client: int
 ) -> Address:
-    salt = f"{stage}/{method.name}/{part.name}/{part.codec!r}"
+    salt = f"{method.task.job}/{stage}/{method.name}/{part.name}/{part.codec!r}"
     template = method.task.flat.template.digest(salt)
     return Address(direction, index, part.codec.number, template, round_number, client, part.size)
 
@@ -117,7 +119,7 @@ def decode_parts(
             payloads[part.name] = None
             continue
         where = address(method, stage, direction, index, part, round_number, receiver)
-        payload, examples = unpack_frame(frame, where)
+        payload, examples = unpack_frame(frame, where, maximum_examples=method.task.most_examples(client))
         payloads[part.name] = part.codec.decode(payload, method.shared(part, view, round_number, client))
     return payloads, examples
 

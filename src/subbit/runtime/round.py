@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ from subbit.methods.base import Method, Part, State
 from subbit.randomness import derive_key, numpy_generator
 from subbit.runtime.downlink import Broadcasts, Downlink, make_downlink
 from subbit.runtime.engines import Engine
-from subbit.runtime.messages import Failure, Frames, Order, Phase, Purpose, Reply, decode_parts, parts_of
-from subbit.runtime.selection import LOSS, of_highest_loss, unpack_loss
+from subbit.runtime.intake import Intake, Usable
+from subbit.runtime.memory import NO_MEMORY, turn_number
+from subbit.runtime.messages import Failure, Frames, Order, Phase, Purpose, Reply, parts_of
+from subbit.runtime.selection import LOSS, count_choices, loss_cap, of_highest_loss, unpack_loss
 from subbit.wire.frame import Direction
 from subbit.wire.ledger import Entry, Ledger
 
@@ -29,9 +32,11 @@ class ServerState:
     next_round: int
     method: State
     head: NDArray[np.float32] | None = None
-    memories: dict[int, dict[str, NDArray[Any]]] = field(default_factory=dict)
-    """What each client keeps between its turns. Kept here because the simulator is also the clients' disk."""
+    kept: dict[int, int] = field(default_factory=dict)
+    """The turn whose memory counts, of each client that keeps something. The memories themselves are the clients'."""
     broadcasts: Broadcasts = field(default_factory=Broadcasts)
+    chosen: dict[int, int] = field(default_factory=dict)
+    """How often in a row each client was chosen for its loss."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,12 @@ def run_round(
     quorum: float,
     head_frame: bytes | None,
     drawn: int | None = None,
+    usable: Usable | None = None,
 ) -> RoundReport:
     """One round: `state` is brought forward, `ledger` gains an entry per frame.
 
-    Participants are drawn, or, where `drawn` says how many to ask, those of highest loss among the drawn.
+    Participants are drawn, or, where `drawn` says how many to ask, those of highest loss among the drawn. A step after
+    which the state is not `usable` is not taken.
     """
     phase, number = state.phase, state.next_round
     failures: dict[int, Failure] = {}
@@ -73,43 +80,50 @@ def run_round(
         questions = make_orders(downlink, state, clients, head_frame, "loss")
         losses = _ask_losses(method, state, engine, ledger, questions, failures)
         _require_quorum(len(losses), len(clients), quorum, failures, number, phase)
-        participants = of_highest_loss(losses, asked)
+        key = derive_key(method.task.seed, "equal-losses", number)
+        participants = of_highest_loss(losses, asked, state.chosen, loss_cap(method.task.classes), key)
+        count_choices(state.chosen, losses, participants)
     orders = make_orders(downlink, state, participants, head_frame)
     _enter_downlink(ledger, method, orders)
 
     # 3. Clients train. 4. Every answer is checked, decoded and added as it comes, then forgotten.
-    accumulator = method.accumulator()
+    intake = Intake(method, phase, view, number, usable)
     replies: Iterable[Reply] = engine.train(orders)
-    if not accumulator.order_free:
+    if not intake.order_free:
         replies = in_order(replies, participants)
-    observed: dict[int, dict[str, float]] = {}
+    accepted: dict[int, Reply] = {}
     for reply in replies:
         client = reply.client
         _enter(ledger, (phase, number, client), "up", method.up_parts(), reply.frames)
         if reply.failure is None:
             try:
-                payloads, examples = decode_parts(
-                    method, phase, Direction.UP, reply.frames, view, number, client, receiver=client
-                )
+                intake.add(client, reply.frames)
+                accepted[client] = dataclasses.replace(reply, frames=())
             except FrameError as error:
                 failures[client] = Failure(error.cause, str(error))
-                continue
-            method.accumulate(accumulator, view, payloads, examples, number, client)
-            state.memories[client] = reply.memory
-            observed[client] = reply.observations
         else:
             failures[client] = reply.failure
             _forget_if_lost(state, client, reply.failure)
 
     # 5. Enough answers, or no step at all.
-    _require_quorum(len(observed), len(participants), quorum, failures, number, phase)
+    _require_quorum(len(accepted), len(participants), quorum, failures, number, phase)
 
-    # 6. The new state.
-    state.method = method.step(state.method, accumulator, number)
+    # 6. The new state, without those who would ruin it.
+    state.method, refused = intake.step(state.method)
     state.next_round = number + 1
-    answered = tuple(sorted(observed))
+    failures |= refused
+    answered = tuple(client for client in sorted(accepted) if client not in refused)
+    _remember(state, [accepted[client] for client in answered])
     downlink.remember(state.broadcasts, answered)
-    return RoundReport(participants, answered, failures, _means([observed[client] for client in answered]))
+    return RoundReport(participants, answered, failures, _means([accepted[client].observations for client in answered]))
+
+
+def _remember(state: ServerState, replies: list[Reply]) -> None:
+    for reply in replies:
+        if reply.kept == NO_MEMORY:
+            state.kept.pop(reply.client, None)
+        else:
+            state.kept[reply.client] = reply.kept
 
 
 def _ask_losses(
@@ -140,7 +154,7 @@ def _ask_losses(
 def _forget_if_lost(state: ServerState, client: int, failure: Failure) -> None:
     """A client that lost what it kept is a newcomer next time, who is sent the head again."""
     if failure.cause == "memory":
-        state.memories.pop(client, None)
+        state.kept.pop(client, None)
         state.broadcasts.seen.pop(client, None)
 
 
@@ -165,9 +179,10 @@ def make_orders(
 ) -> list[Order]:
     orders = []
     for client in clients:
-        memory = state.memories.get(client, {})
+        kept = state.kept.get(client, NO_MEMORY)
         missed, snapshot = downlink.missing(state.broadcasts, client)
-        first_turn = head_frame is not None and "fitted-head" not in memory
+        # The first memory of the main phase has the head in it.
+        first_turn = head_frame is not None and kept < turn_number("main", 0)
         orders.append(
             Order(
                 downlink.phase,
@@ -175,7 +190,7 @@ def make_orders(
                 client,
                 downlink.frames,
                 head_frame if first_turn else None,
-                memory,
+                kept,
                 missed,
                 snapshot,
                 purpose,

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import secrets
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from subbit.config.load import Settings
 from subbit.errors import ConfigError, RunFolderError
 from subbit.report.folder import RunFolder
+from subbit.report.link import link_seconds
 from subbit.runtime.engines import Engine, InProcess, Workers
 from subbit.runtime.evaluation import evaluate, is_personal
+from subbit.runtime.memory import ClientMemories, Memories, MemoriesInRam
+from subbit.runtime.messages import Phase
 from subbit.runtime.problem import Problem
 from subbit.runtime.round import RoundReport, ServerState, run_round
 from subbit.runtime.summary import summarise
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
+
+Events = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -57,13 +67,19 @@ def run_job(
 ) -> Result:
     """Run, or go on with, one job. Without a folder nothing is written and nothing can be resumed.
 
-    `make_engine` replaces the choice between this process and several by any other way to reach the clients.
+    `make_engine` replaces the choice between this process and several by any other way to reach the clients. The folder
+    is released at the end.
     """
     started = time.monotonic()
-    workplace = Workplace(problem, settings)
-    state, ledger, events = _begin(workplace, folder, resume)
-    engine = (make_engine or _simulator)(workplace)
-    try:
+    with ExitStack() as cleanup:
+        if folder is not None:
+            cleanup.callback(folder.release)
+            settings = folder.settings
+        job = folder.job if folder is not None else secrets.token_hex(16)
+        workplace = Workplace(problem, settings, job, _memories(settings, folder, cleanup))
+        state, ledger, events = _begin(workplace, folder, resume)
+        engine = (make_engine or _simulator)(workplace)
+        cleanup.callback(engine.close)
         if state.phase == "head":
             _fit_head(workplace, state, engine, ledger, events)
             _save(folder, state, ledger, events)
@@ -71,38 +87,52 @@ def run_job(
         method = workplace.method("main")
         networks = (method.primary_network,) if is_personal(workplace) else method.networks
         accuracies = {network: evaluate(workplace, engine, state, network) for network in networks}
-    finally:
-        engine.close()
-    summary = summarise(workplace, state, ledger, events, accuracies, time.monotonic() - started)
-    if folder is not None:
-        folder.write_summary(summary)
+        summary = summarise(workplace, state, ledger, events, accuracies, time.monotonic() - started)
+        if folder is not None:
+            folder.write_summary(summary)
     return Result(summary, workplace.module)
+
+
+def _memories(settings: Settings, folder: RunFolder | None, cleanup: ExitStack) -> Memories:
+    """Where simulated clients keep things: with the run, or, where that has no folder, only as long as it lasts."""
+    if folder is not None:
+        return ClientMemories(folder.memory)
+    if settings.run.workers == 1:
+        return MemoriesInRam()
+    return ClientMemories(Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="subbit-"))), durable=False)
 
 
 def _simulator(workplace: Workplace) -> Engine:
     run = workplace.settings.run
     if run.engine != "simulator":
         raise ConfigError(f"engine={run.engine}: the job of a configuration only, see subbit run and docs/flower.md")
-    if run.workers == 1:
-        return InProcess(workplace, run.threads)
-    return Workers(workplace.problem, workplace.settings)
+    return InProcess(workplace, run.threads) if run.workers == 1 else Workers(workplace)
 
 
-def _begin(
-    workplace: Workplace, folder: RunFolder | None, resume: bool
-) -> tuple[ServerState, Ledger, list[dict[str, Any]]]:
-    if resume:
-        if folder is None:
-            raise RunFolderError("resuming needs a run folder")
-        return folder.read_state()
-    if workplace.fits_head:
-        return ServerState("head", 0, workplace.method("head").start()), Ledger(), []
-    return ServerState("main", 0, workplace.method("main").start()), Ledger(), []
+def _begin(workplace: Workplace, folder: RunFolder | None, resume: bool) -> tuple[ServerState, Ledger, Events]:
+    phase: Phase = "head" if workplace.fits_head else "main"
+    start = ServerState(phase, 0, workplace.method(phase).start())
+    if not resume:
+        return start, Ledger(), []
+    if folder is None:
+        raise RunFolderError("resuming needs a run folder")
+    state, ledger, events = folder.read_state()
+    _refuse_foreign_state(workplace, state, folder)
+    return state, ledger, events
 
 
-def _fit_head(
-    workplace: Workplace, state: ServerState, engine: Engine, ledger: Ledger, events: list[dict[str, Any]]
-) -> None:
+def _refuse_foreign_state(workplace: Workplace, state: ServerState, folder: RunFolder) -> None:
+    """A checkpoint that is whole may still not be one of this job, e.g. of another version's idea of the method."""
+    expected = workplace.method(state.phase).start()
+    shapes, found = ({name: np.shape(value) for name, value in each.items()} for each in (expected, state.method))
+    if shapes != found or not 0 <= state.next_round <= workplace.settings.run.rounds:
+        raise RunFolderError(
+            f"the checkpoint of {folder.path} does not fit its configuration: after round {state.next_round} of "
+            f"{workplace.settings.run.rounds} it holds {found}, expected {shapes}; start the run again"
+        )
+
+
+def _fit_head(workplace: Workplace, state: ServerState, engine: Engine, ledger: Ledger, events: Events) -> None:
     """The head phase: one round of its own. Afterwards the state is that of the main phase before its first round."""
     started = time.monotonic()
     method = workplace.method("head")
@@ -114,6 +144,7 @@ def _fit_head(
     workplace.write_head(state.head)
     state.phase, state.next_round, state.method = "main", 0, main.start()
     events.append(_event("head", 0, report, None, time.monotonic() - started))
+    _close_round(workplace, ledger, events[-1])
 
 
 def _main_phase(
@@ -121,7 +152,7 @@ def _main_phase(
     state: ServerState,
     engine: Engine,
     ledger: Ledger,
-    events: list[dict[str, Any]],
+    events: Events,
     folder: RunFolder | None,
     report: Callable[[Progress], None] | None,
 ) -> None:
@@ -130,16 +161,15 @@ def _main_phase(
     if not any(event["event"] == "before" for event in events):
         before = evaluate(workplace, engine, state, method.primary_network, before=True)
         events.append({"event": "before", "accuracy": before.mean})
+    clients, usable = workplace.problem.clients_with_data(), workplace.refuse_useless
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
-        clients = workplace.problem.clients_with_data()
-        outcome = run_round(method, state, engine, ledger, clients, run.quorum, head_frame, workplace.drawn)
+        outcome = run_round(method, state, engine, ledger, clients, run.quorum, head_frame, workplace.drawn, usable)
         accuracy = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
             accuracy = evaluate(workplace, engine, state, method.primary_network).mean
         events.append(_event("main", number, outcome, accuracy, time.monotonic() - started))
-        events[-1]["uplink_bpp"] = ledger.uplink_bpp(method.size)
-        events[-1]["total_bytes"] = ledger.totals.total_bytes
+        _close_round(workplace, ledger, events[-1])
         _save(folder, state, ledger, events)
         if report is not None:
             report(Progress("main", number, run.rounds, accuracy, events[-1]["uplink_bpp"], events[-1]["total_bytes"]))
@@ -162,6 +192,18 @@ def _event(phase: str, number: int, report: RoundReport, accuracy: float | None,
     }
 
 
-def _save(folder: RunFolder | None, state: ServerState, ledger: Ledger, events: list[dict[str, Any]]) -> None:
+def _close_round(workplace: Workplace, ledger: Ledger, event: dict[str, Any]) -> None:
+    """What the ledger says about the round, which is over."""
+    run = workplace.settings.run
+    if event["phase"] == "main":
+        event["uplink_bpp"] = ledger.uplink_bpp(workplace.method("main").size)
+        event["total_bytes"] = ledger.totals.total_bytes
+    if run.link_mbit is not None:
+        event["link_seconds"] = link_seconds(ledger.entries, run.link_mbit, run.link_latency_ms)
+
+
+def _save(folder: RunFolder | None, state: ServerState, ledger: Ledger, events: Events) -> None:
     if folder is not None:
         folder.write_state(state, ledger, events)
+    else:
+        ledger.take()

@@ -7,6 +7,9 @@ paper 001 draws 20 clients and trains 10.
     client  the mean cross entropy of that network on its own training data: one float32 in a frame of its own
     server  the clients of highest loss, among equals the lower number, are sent their orders for the round
 
+A loss is a client's word. So that nobody can talk itself into every round, losses above `loss_cap` count as equal and
+are ranked by lot, and who was chosen `MOST_IN_A_ROW` times in a row yields its place the next time that it is asked.
+
 This costs a broadcast for everyone who is asked, and both it and the answers are in the ledger. Who is asked keeps
 nothing, so who is chosen is sent the broadcast once more. And it tells the server something about every client that it
 asks, which a mean of changes would not.
@@ -15,7 +18,8 @@ asks, which a mean of changes would not.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,16 +28,18 @@ from torch.nn import functional
 
 from subbit.codecs import Shared, make_codec
 from subbit.data.examples import Examples
-from subbit.errors import ConfigError, FrameError
+from subbit.errors import ConfigError, FrameError, PayloadError
 from subbit.methods.base import Method, Part, Turn
 from subbit.methods.local import TrainingError
 from subbit.methods.weights import WeightMethod
+from subbit.randomness import derive_key
 from subbit.runtime.messages import Frames
 from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
 
 BATCH = 128
 LOSS_NUMBER = 254  # The part number of a loss: no method has so many parts.
 LOSS = Part("loss", make_codec("dense"), 1)
+MOST_IN_A_ROW = 3
 
 
 def share_of(participation: float, clients: int) -> int:
@@ -82,18 +88,49 @@ def unpack_loss(method: Method[Any], frames: Frames, round_number: int, client: 
     if len(frames) != 1:
         raise FrameError("length", f"the message has {len(frames)} frames, expected one, with a loss")
     payload, _ = unpack_frame(frames[0], _address(method, round_number, client))
-    return float(LOSS.codec.decode(payload, Shared(LOSS.size))[0])
+    loss = float(LOSS.codec.decode(payload, Shared(LOSS.size))[0])
+    if not loss >= 0:
+        raise PayloadError(f"a loss of {loss}: cross entropy is 0 or more", "value")
+    return loss
 
 
 def _address(method: Method[Any], round_number: int, client: int) -> Address:
-    template = method.task.flat.template.digest(f"main/{method.name}/loss")
+    template = method.task.flat.template.digest(f"{method.task.job}/main/{method.name}/loss")
     return Address(Direction.UP, LOSS_NUMBER, LOSS.codec.number, template, round_number, client, LOSS.size)
 
 
-def of_highest_loss(losses: Mapping[int, float], count: int) -> tuple[int, ...]:
-    """That many clients, in their own order.
+def loss_cap(classes: int) -> float:
+    """Five times the loss of guessing: a network that is so wrong is just wrong."""
+    return 5 * math.log(max(2, classes))
+
+
+def of_highest_loss(
+    losses: Mapping[int, float],
+    count: int,
+    chosen: Mapping[int, int] = MappingProxyType({}),
+    cap: float = math.inf,
+    key: int = 0,
+) -> tuple[int, ...]:
+    """That many clients, in their own order. `chosen` says how often in a row each was chosen before.
 
     >>> of_highest_loss({0: 1.0, 3: 2.5, 4: 1.0, 7: 0.5}, 2)
     (0, 3)
+    >>> of_highest_loss({0: 1.0, 3: 2.5, 4: 1.0, 7: 0.5}, 2, {3: MOST_IN_A_ROW})
+    (0, 4)
     """
-    return tuple(sorted(sorted(losses, key=lambda client: (-losses[client], client))[:count]))
+
+    def rank(client: int) -> tuple[bool, float, int, int]:
+        loss = min(losses[client], cap)
+        lot = derive_key(key, "lot", client=client) if loss == cap else 0
+        return chosen.get(client, 0) >= MOST_IN_A_ROW, -loss, lot, client
+
+    return tuple(sorted(sorted(losses, key=rank)[:count]))
+
+
+def count_choices(chosen: dict[int, int], asked: Iterable[int], participants: tuple[int, ...]) -> None:
+    """Bring `chosen` up to date for those who were asked."""
+    for client in asked:
+        if client in participants:
+            chosen[client] = chosen.get(client, 0) + 1
+        else:
+            chosen.pop(client, None)

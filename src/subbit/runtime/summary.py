@@ -11,7 +11,7 @@ from subbit.methods.weights import WeightMethod
 from subbit.models import model_sha256
 from subbit.privacy.report import privacy_report
 from subbit.randomness import derive_key
-from subbit.report.link import link_hours
+from subbit.report.link import SECONDS_PER_HOUR
 from subbit.runtime.evaluation import Accuracy
 from subbit.runtime.round import ServerState
 from subbit.runtime.workplace import Workplace
@@ -77,7 +77,7 @@ def summarise(
         summary["accuracy_by_client"] = {str(client): accuracy for client, accuracy in by_client.items()}
     if run.link_mbit is not None:
         summary["link_mbit"] = run.link_mbit
-        summary["link_hours"] = link_hours(ledger, run.link_mbit, run.link_latency_ms)
+        summary["link_hours"] = sum(event["link_seconds"] for event in rounds) / SECONDS_PER_HOUR
     if isinstance(method, WeightMethod) and method.mechanism is not None:
         turns = Counter(client for event in rounds for client in event["participants"])
         examples = {client: len(problem.parts[client]) for client in turns}

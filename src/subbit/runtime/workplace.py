@@ -16,7 +16,7 @@ from torch import nn
 
 from subbit.codecs import Shared, make_codec
 from subbit.config.load import Settings
-from subbit.errors import ConfigError, ModelError
+from subbit.errors import ConfigError, ModelError, SubbitError
 from subbit.methods.base import Method, State, Task
 from subbit.methods.heads import HEAD_METHODS, find_linear_head
 from subbit.methods.local import LocalTraining
@@ -25,12 +25,14 @@ from subbit.models import FlatModel, Template, find_blocks, select_parameters
 from subbit.models.heads import kaiming_
 from subbit.privacy.refusals import refuse_run
 from subbit.randomness import derive_key
+from subbit.runtime.memory import Memories, MemoriesInRam
 from subbit.runtime.messages import Phase
 from subbit.runtime.problem import Problem
 from subbit.runtime.selection import check_selection, share_of
 from subbit.wire.frame import EVERYONE, Address, Direction, pack_frame, unpack_frame
 
 EVALUATION_BATCH = 128
+PROBE = 2  # Examples on which a network is tried before it is accepted.
 HEAD_PART = 255  # The part number of the fitted head: no method has so many parts.
 
 
@@ -43,8 +45,11 @@ def count_blocks(module: nn.Module) -> int:
 
 
 class Workplace:
-    def __init__(self, problem: Problem, settings: Settings) -> None:
+    def __init__(self, problem: Problem, settings: Settings, job: str = "", memories: Memories | None = None) -> None:
+        """`job` names the run in its frames; `memories` is where the clients that take turns here keep things."""
         run = settings.run
+        self.job = job
+        self.memories = MemoriesInRam() if memories is None else memories
         refuse_run(run, settings.parameters)
         self.problem = problem
         self.settings = settings
@@ -113,6 +118,8 @@ class Workplace:
             pretrained=self.problem.pretrained,
             input_shape=tuple(self.problem.train.inputs.shape[1:]),
             input_type=self.problem.train.inputs.dtype,
+            job=self.job,
+            examples=tuple(len(part) for part in self.problem.parts),
         )
 
     def method(self, phase: Phase) -> Method[Any]:
@@ -151,7 +158,7 @@ class Workplace:
         if self.head_template is None:
             raise ConfigError("this job fits no head")
         codec = make_codec("dense")
-        template = self.head_template.digest("main/head")
+        template = self.head_template.digest(f"{self.job}/main/head")
         return Address(Direction.DOWN, HEAD_PART, codec.number, template, 0, EVERYONE, self.head_template.size)
 
     # Evaluation.
@@ -167,6 +174,18 @@ class Workplace:
         with torch.no_grad():
             method.task.flat.weights.copy_(method.task.flat.initial)
         self.write_head(head)
+
+    def refuse_useless(self, state: State) -> None:
+        """`SubbitError` if the network of the state says nothing: a number that is huge but finite can do that."""
+        method = self.method("main")
+        if method.state_is_counts or method.personal:
+            return
+        self.write_network(state, method.primary_network, 0, None)
+        method.task.flat.evaluation_mode()
+        with torch.no_grad():
+            outputs = self.module(self.problem.test.inputs[:PROBE])
+        if not bool(torch.isfinite(outputs).all()):
+            raise SubbitError("the outputs of the network would not be finite")
 
     def correct(self, examples: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these test examples the network as written gets right."""

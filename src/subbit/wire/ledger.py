@@ -62,16 +62,37 @@ class Totals:
     def total_bytes(self) -> int:
         return self.uplink_bytes + self.downlink_bytes + self.one_off_bytes
 
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Totals)))
+
+
+NOTHING = Totals(0, 0, 0, 0, 0)
 
 COLUMNS = tuple(field.name for field in fields(Entry))
 _columns_of = attrgetter(*COLUMNS)
 
 
-class Ledger:
-    """Entries in any order; everything that it reports is independent of that order."""
+HEADING = (",".join(COLUMNS) + "\n").encode()
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._entries = list(entries)
+
+def csv_lines(entries: Iterable[Entry]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    for *columns, one_off in map(_columns_of, entries):
+        writer.writerow([*columns, int(one_off)])
+    return text.getvalue().encode()
+
+
+class Ledger:
+    """Entries in any order; everything that it reports is independent of that order.
+
+    Of finished rounds it needs to keep the totals alone (`take`), so that neither its memory nor the time that it takes
+    grows with the rounds.
+    """
+
+    def __init__(self, entries: Iterable[Entry] = (), before: Totals = NOTHING) -> None:
+        """`before` are the totals of earlier rounds whose entries are elsewhere."""
+        self._entries, self._before = list(entries), before
 
     def add(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -80,11 +101,17 @@ class Ledger:
     def entries(self) -> tuple[Entry, ...]:
         return tuple(self._entries)
 
+    def take(self) -> list[Entry]:
+        """The entries, in the order of the file. The ledger keeps their totals; what follows are later rounds."""
+        self._before, entries = self.totals, sorted(self._entries, key=_columns_of)
+        self._entries = []
+        return entries
+
     @property
     def totals(self) -> Totals:
         uplink = self._recurring("up")
         downlink = self._recurring("down")
-        return Totals(
+        return self._before + Totals(
             uplink_bytes=sum(entry.frame_bytes for entry in uplink),
             downlink_bytes=sum(entry.frame_bytes for entry in downlink),
             one_off_bytes=sum(entry.frame_bytes for entry in self._entries if not entry.recurring),
@@ -112,12 +139,7 @@ class Ledger:
         return Ledger(entry for entry in self._entries if entry.phase == "head" or entry.round_number <= round_number)
 
     def write_csv(self, path: Path) -> None:
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for *columns, one_off in sorted(map(_columns_of, self._entries)):
-            writer.writerow([*columns, int(one_off)])
-        replace_file(path, text.getvalue().encode())
+        replace_file(path, HEADING + csv_lines(sorted(self._entries, key=_columns_of)))
 
     @classmethod
     def read_csv(cls, path: Path) -> Ledger:

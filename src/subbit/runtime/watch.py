@@ -1,0 +1,84 @@
+"""Worker processes that end with the process that started them, from the first moment of their lives.
+
+A parent that is killed cannot say goodbye. Its workers would finish starting (seconds, where they import torch) and
+then wait for ever. The first thing that a spawned process reads is its name, before it imports the main module and long
+before it reads its arguments: so the name starts the watch. This file imports the standard library only, and is run by
+its path, because the new process does not have its parent's `sys.path` yet.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing.resource_tracker
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+THREAD = "end-with-parent"
+POLL_SECONDS = 0.5
+PR_SET_PDEATHSIG = 1  # From linux/prctl.h.
+
+
+class WatchedProcess(SpawnProcess):
+    """A spawned process that ends when its parent does, and leaves Ctrl-C to its parent."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.name = _Name(self.name)
+
+    def start(self) -> None:
+        # A blocked signal stays blocked in the new process, so Ctrl-C never reaches a worker, not even while Python
+        # starts. Starting the tracker would unblock it.
+        multiprocessing.resource_tracker.ensure_running()
+        with _interrupts_later():
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                super().start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """A Ctrl-C in the middle of a start would leave a process with half of its arguments, and it would complain."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread is interrupted.
+        return
+    came = []
+    usual = signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+class _Name(str):
+    """Whoever unpickles this name begins to watch the process that pickled it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        code = f"__import__('runpy').run_path({__file__!r})['watched']({str(self)!r}, {os.getpid()})"
+        return eval, (code,)
+
+
+def watched(name: str, parent: int) -> str:
+    """Begin to watch the parent, once; the name."""
+    if all(thread.name != THREAD for thread in threading.enumerate()):
+        if sys.platform == "linux":
+            # The kernel ends this process even where one long call, such as loading a library, stops all threads.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        threading.Thread(target=_end_with, args=(parent,), name=THREAD, daemon=True).start()
+    return name
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(POLL_SECONDS)
+    os._exit(1)
