@@ -263,3 +263,18 @@ def test_the_log_of_refusals_is_bounded(
     asked.refresh()
     assert asked.refused == {"partition": 20}
     assert len(caplog.records) == 6
+
+
+def test_a_crowd_that_never_answers_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh asks and hears two. Eleven nodes are asked after six, and each is heard within six more."""
+    monkeypatch.setattr(roster, "AT_ONCE", 2)
+    grid, asked = make(tmp_path)
+    for node in range(1, 9):
+        grid.join(node)
+        grid.kill(node, listed=10**6)
+    asked.refresh()
+    assert len(grid.pushed) == 2
+    for _ in range(11):
+        asked.refresh()
+    assert [asked.node_of(client) for client in range(CLIENTS)] == [100, 101, 102]
+    assert len(grid.pulled) <= 12 * 2

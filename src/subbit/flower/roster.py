@@ -28,6 +28,8 @@ from subbit.flower.records import printable
 
 POLL_SECONDS = 0.25
 ASK_AGAIN_SECONDS = 60.0
+AT_ONCE = 64
+"""Nodes that are asked, and heard, in one refresh: however many there are, a round does not wait for it."""
 MOST_LINES = 100
 """Refusals that are logged. Nodes that come and go under ever new identities shall not fill the server's disk."""
 log = logging.getLogger("flwr")  # Flower's own log, which `flwr run --stream` shows.
@@ -92,13 +94,16 @@ class Roster:
             for known in (self._ask_at, self._asked, self._announced, self._reasons):
                 known.pop(node, None)
         self._ask_at |= dict.fromkeys(self._online - before, now)
-        for node in sorted(node for node, at in self._ask_at.items() if at <= now and node not in self._asked):
+        due = sorted((at, node) for node, at in self._ask_at.items() if at <= now and node not in self._asked)
+        for _, node in due[:AT_ONCE]:
             question = Message(RecordDict(), node, MessageType.QUERY, ttl=self._deadline + 60)
             message_id = self._mailbox.push(question)
             if message_id is not None:
                 self._asked[node] = message_id
                 del self._ask_at[node]
-        nodes = {message_id: node for node, message_id in self._asked.items()}
+        nodes = {message_id: node for node, message_id in list(self._asked.items())[:AT_ONCE]}
+        for node in nodes.values():  # Who does not answer now is last in the queue next time.
+            self._asked[node] = self._asked.pop(node)
         for message_id, answer in self._mailbox.pull(list(nodes)):
             node = nodes[message_id]
             del self._asked[node]
