@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, BUILD = SETTINGS["project"], SETTINGS["build-system"]
-IMPORTED_AS = {"pillow": "PIL", "scikit-learn": "sklearn"}
+IMPORTED_AS = {"pillow": "PIL", "scikit-learn": "sklearn", "protobuf": "google"}
 """Where it is not the name with underscores."""
 
 
