@@ -166,7 +166,7 @@ def test_ctrl_c_ends_the_workers_and_says_how_to_go_on(when: str, tmp_path: Path
         command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         if when == "rounds":
-            wait_until(lambda: (tmp_path / folder / "events.jsonl").exists())
+            wait_until(lambda: list((tmp_path / folder / "checkpoint").glob("*.json")))
         wait_until(lambda: len(children_of(process.pid)) >= 3)  # Two workers and the tracker of shared resources.
         children = children_of(process.pid)
         os.killpg(process.pid, signal.SIGINT)
