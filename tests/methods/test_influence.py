@@ -67,7 +67,9 @@ def drawn(method: Method[Any], generator: np.random.Generator) -> dict[str, Any]
     return payloads
 
 
-@pytest.mark.parametrize(("name", "options", "read", "most"), CASES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("name", "options", "read", "most"), CASES, ids=lambda value: getattr(value, "__name__", str(value))
+)
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32), answers=st.integers(1, 12))
 def test_one_client_moves_a_probability_by_one_over_the_number_of_answers(

@@ -152,6 +152,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         run / "ledger.csv", (run / "ledger.csv").stat().st_size - 30
     ),
     "a bit at the end of the events": lambda run: flip(run / "events.jsonl", -20),
+    "a memory that was cut off": lambda run: os.truncate(max((run / "memory").rglob("3.safetensors")), 100),
     "files of a write that never ended": lambda run: (run / "checkpoint/4.safetensors.tmp").write_bytes(b"half"),
     "a state without a manifest": lambda run: (run / "checkpoint/4.safetensors").write_bytes(b"half"),
 }

@@ -10,6 +10,8 @@ from typing import Literal
 from subbit.config.values import require
 
 AUTO_NAME = "auto"
+GIVEN = "given"
+"""The model and the data set of a run of `subbit.fine_tune`: no configuration names them."""
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -41,6 +43,8 @@ class RunConfig:
     model: str = "subbit/vit-micro"
     pretrained: bool = True
     """False: the same architecture with random weights drawn from the seed."""
+    revision: str = "main"
+    """Of a model from the hub: a branch, a tag or a commit. Only a commit names the same weights for ever."""
     pooling: Literal["auto", "cls", "mean", "pooled"] = "auto"
     select: str = "auto"
     """Which parameters are trained, e.g. "last 5 blocks: weights", "all", "head". `auto` is the method's own choice."""

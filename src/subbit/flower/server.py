@@ -11,9 +11,10 @@ from flwr.serverapp import Grid
 from subbit.config.load import Settings, write_toml
 from subbit.config.schema import AUTO_NAME
 from subbit.flower.engine import FlowerEngine
-from subbit.report.folder import RunFolder
+from subbit.report.folder import RunFolder, is_started
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result, run_job
+from subbit.runtime.workplace import Workplace
 
 
 def serve(
@@ -24,14 +25,16 @@ def serve(
     resume: bool,
     report: Callable[[Progress], None] | None = None,
 ) -> Result:
-    return run_job(
-        problem,
-        folder.settings,
-        folder,
-        resume=resume,
-        report=report,
-        make_engine=lambda workplace: FlowerEngine(grid, workplace),
-    )
+    engines = []
+
+    def make_engine(workplace: Workplace) -> FlowerEngine:
+        engines.append(FlowerEngine(grid, workplace))
+        return engines[-1]
+
+    result = run_job(problem, folder.settings, folder, resume=resume, report=report, make_engine=make_engine)
+    for engine in engines:  # After the summary is written: until then the run may have to go on.
+        engine.finish()
+    return result
 
 
 def continue_or_create(settings: Settings, split: str) -> tuple[RunFolder, bool]:
@@ -42,7 +45,7 @@ def continue_or_create(settings: Settings, split: str) -> tuple[RunFolder, bool]
     if settings.run.name == AUTO_NAME:
         settings = dataclasses.replace(settings, run=dataclasses.replace(settings.run, name=settings.run.method))
     path = Path(settings.run.folder) / settings.run.name
-    unfinished = any((path / "checkpoint").glob("*.json")) and not (path / "summary.json").exists()
+    unfinished = is_started(path) and not (path / "summary.json").exists()
     if unfinished and (path / "config.toml").read_text(encoding="utf-8") == write_toml(settings):
         return RunFolder.open(path), True
     return RunFolder.create(settings, split), False

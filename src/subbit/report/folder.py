@@ -34,6 +34,7 @@ from subbit.errors import ConfigError, Interrupted, RunFolderError
 from subbit.files import replace_file
 from subbit.locks import FolderLock
 from subbit.runtime.manifest import Manifest, forget_all_but, read_manifest, state_path, turns, write_manifest
+from subbit.runtime.memory import ClientMemories
 from subbit.wire.ledger import HEADING, Ledger, csv_lines
 
 if TYPE_CHECKING:
@@ -101,6 +102,13 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{self.path / 'job'} cannot be read: {error}") from None
 
+    def split(self) -> str:
+        """Who holds what, as it was written at the start."""
+        try:
+            return (self.path / "split.txt").read_text(encoding="utf-8").removesuffix("\n")
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.path / 'split.txt'} cannot be read: {error}") from None
+
     @property
     def memory(self) -> Path:
         return self.path / "memory"
@@ -147,6 +155,7 @@ class RunFolder:
         from subbit.runtime.checkpoint import read_checkpoint
 
         damage: list[str] = []
+        incomplete: list[tuple[Manifest, ServerState]] = []
         for turn in turns(self._checkpoint):
             try:
                 manifest = read_manifest(self._checkpoint, turn)
@@ -157,14 +166,26 @@ class RunFolder:
             except RunFolderError as error:
                 damage.append(str(error))
                 continue
+            if needed is None and self._lacks_memories(state):
+                damage.append(f"{self.memory}: what clients kept after turn {turn} is not complete")
+                incomplete.append((manifest, state))
+                continue
             if damage:
                 log.warning("%s; going back to the state before it", damage[0])
             return manifest, state
+        if incomplete:
+            return incomplete[0]  # Clients that lost their memory fail once, are counted, and begin anew.
         if damage:
             raise RunFolderError(f"{damage[0]}; there is no earlier state to go back to: start the run again")
         if (self._checkpoint / "state.safetensors").is_file():
             raise RunFolderError(f"{self.path} was made by an earlier version: start the run again with this one")
         raise RunFolderError(f"{self.path} has no checkpoint yet: start the run again with subbit run")
+
+    def _lacks_memories(self, state: ServerState) -> bool:
+        """Whether a memory that the state names is missing or cut off, as after a power cut."""
+        memories = ClientMemories(self.memory)
+        here = self.settings.run.engine == "simulator"
+        return here and not all(memories.has(client, turn) for client, turn in state.kept.items())
 
     def read_events(self) -> list[dict[str, Any]]:
         """All complete lines."""
@@ -180,7 +201,7 @@ class RunFolder:
         try:
             yield
         except KeyboardInterrupt:
-            if turns(self._checkpoint):
+            if is_started(self.path):
                 raise Interrupted(f"interrupted; go on with subbit resume {self.path}") from None
             raise Interrupted("interrupted before there was a checkpoint; start again with subbit run") from None
 
@@ -211,6 +232,11 @@ class RunFolder:
 
     def _replace(self, name: str, text: str) -> None:
         replace_file(self.path / name, text.encode())
+
+
+def is_started(path: Path) -> bool:
+    """Whether there is a run with a finished round, from which it can go on."""
+    return (path / "config.toml").is_file() and bool(turns(path / "checkpoint"))
 
 
 def _free_name(parent: Path, pattern: str) -> str:

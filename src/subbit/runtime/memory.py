@@ -60,7 +60,10 @@ class MemoriesInRam:
 
 
 class ClientMemories:
-    """Files under a folder. `durable`: flushed to the disk, so that a power cut after a checkpoint loses nothing."""
+    """Files under a folder. `durable`: flushed to the disk at once, so that even a power cut loses nothing.
+
+    A simulation writes too much for that. After a power cut it may have to go back a round: see `subbit.report.folder`.
+    """
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
         self.folder, self._durable = folder, durable
@@ -85,6 +88,10 @@ class ClientMemories:
         write_arrays(path, memory, {}, digest=digest, durable=self._durable)
         self._forget(client, turn, used)
         return turn
+
+    def has(self, client: int, turn: int) -> bool:
+        """Whether such a file is there and complete. Its contents are checked when it is read."""
+        return read_digest(self.path(client, turn)) is not None
 
     def path(self, client: int, turn: int) -> Path:
         return self.folder / str(client) / f"{turn}.safetensors"

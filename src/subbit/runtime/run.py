@@ -96,7 +96,7 @@ def run_job(
 def _memories(settings: Settings, folder: RunFolder | None, cleanup: ExitStack) -> Memories:
     """Where simulated clients keep things: with the run, or, where that has no folder, only as long as it lasts."""
     if folder is not None:
-        return ClientMemories(folder.memory)
+        return ClientMemories(folder.memory, durable=False)
     if settings.run.workers == 1:
         return MemoriesInRam()
     return ClientMemories(Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="subbit-"))), durable=False)
