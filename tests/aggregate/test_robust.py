@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from subbit.aggregate import MEDIAN, MaskCounts, TrimmedMean, WeightedMean, clip_to_norm, trimmed_counts
+from subbit.aggregate import MEDIAN, AgreeingMean, MaskCounts, TrimmedMean, WeightedMean, clip_to_norm, trimmed_counts
 from subbit.aggregate.robust import PIECE, dropped_per_end
 from subbit.codecs import Counts
 from subbit.codecs.sampler import thresholds_of_counts
@@ -144,3 +144,40 @@ def test_trimming_undoes_flipped_masks() -> None:
     """
     counts = trimmed_counts(Counts(10, np.array([5, 8], np.uint16)), 0.2)
     assert (counts.total, counts.values.tolist()) == (6, [3, 6])
+
+
+def agreeing(vectors: np.ndarray, trim: float) -> AgreeingMean:
+    accumulator = AgreeingMean(vectors.shape[1], trim)
+    for vector in vectors:
+        accumulator.add(vector, 1)
+    return accumulator
+
+
+def test_agreement_by_hand() -> None:
+    """Votes: 2 - 1 = 1 at place 0, 2 at place 1, -1 at place 2, 0 at place 3. Client 0 says + of places 0 and 1: (1 +
+    2 - 2) / 2 = 1/2, client 1 the same, client 2 says - of places 0 and 2: (-1 + 1 - 2) / 2 = -1, client 3 nothing. At
+    trim 0.25 one of four goes, client 2, and the mean of the others is 4/3 4/3 0 0."""
+    vectors = np.array([[1, 1, 0, 0], [3, 3, 0, 0], [-9, 0, -9, 0], [0, 0, 0, 0]], np.float32)
+    assert agreeing(vectors, 0.25).agreements() == [0.5, 0.5, -1.0, 0.0]
+    assert agreeing(vectors, 0.25).mean() == pytest.approx([4 / 3, 4 / 3, 0, 0])
+    assert agreeing(vectors, 0).mean() == pytest.approx([-5 / 4, 1, -9 / 4, 0])
+    assert AgreeingMean(2, 0.2).mean().tolist() == [0, 0]
+
+
+@given(stacks)
+def test_without_trimming_agreement_is_the_mean(vectors: np.ndarray) -> None:
+    assert np.allclose(agreeing(vectors, 0).mean(), vectors.astype(np.float64).mean(axis=0), rtol=1e-9, atol=1e-6)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 2))
+def test_who_says_the_opposite_of_everybody_is_left_out(seed: int, liars: int) -> None:
+    """Honest clients name overlapping places with one sign each; liars, however loud, the same ones with the other. Of
+    ten at trim 0.2 two go: no liar is left, and the mean is one of honest values."""
+    generator = np.random.default_rng(seed)
+    signs = generator.choice([-1.0, 1.0], 60)
+    honest = [signs * (generator.random(60) < 0.5) for _ in range(10 - liars)]
+    lies = [-1e6 * honest[index] for index in range(liars)]
+    mean = agreeing(np.array([*lies, *honest], np.float32), 0.2).mean()
+    assert np.abs(mean).max() <= 1
+    if liars == 2:
+        assert np.allclose(mean, np.mean(honest, axis=0))

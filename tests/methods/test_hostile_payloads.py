@@ -38,6 +38,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("fedavg", {"down_codec": "eden", "down_bits": 0.25}),
     ("subbit", {"bits_per_round": 3000}),
     ("subbit", {"residuals": False}),
+    ("subbit", {"aggregator": "agreement"}),
     ("zampling", {"codec": "dense"}),
     ("zampling", {"codec": "mask"}),
     ("gradmask", {"mask": "least-sensitive", "mask_scope": "global", "rounds": 9}),

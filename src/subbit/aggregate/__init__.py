@@ -2,10 +2,11 @@
 
 from subbit.aggregate.masks import MaskCounts, SignedCounts
 from subbit.aggregate.mean import WeightedMean
-from subbit.aggregate.robust import MEDIAN, TrimmedMean, clip_to_norm, share_dropped, trimmed_counts
+from subbit.aggregate.robust import MEDIAN, AgreeingMean, TrimmedMean, clip_to_norm, share_dropped, trimmed_counts
 
 __all__ = [
     "MEDIAN",
+    "AgreeingMean",
     "MaskCounts",
     "SignedCounts",
     "TrimmedMean",

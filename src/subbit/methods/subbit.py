@@ -28,7 +28,7 @@ Importance is the Kullback-Leibler divergence of the mask before and after, to s
 What one client can do is bounded. An upload of more places than its share or its budget allows is refused, and so is a
 magnitude that no honest client can have gathered by that round. What is larger than the range of the scores, as that of
 a place that waited for long, counts as the range: one of K answers moves a score by at most 2 score_limit server_rate /
-K. Which way, and where, is the client's word; `aggregator=trimmed` asks for others who say the same.
+K. Which way, and where, is the client's word; `aggregator=agreement` leaves out those with whom nobody agrees.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subbit.aggregate import MEDIAN, TrimmedMean, WeightedMean, share_dropped
+from subbit.aggregate import MEDIAN, AgreeingMean, TrimmedMean, WeightedMean, share_dropped
 from subbit.codecs import Counts, Shared, Vector, make_codec
 from subbit.codecs.sampler import uniforms
 from subbit.config.values import require
@@ -56,6 +56,7 @@ from subbit.randomness import derive_key
 from subbit.wire.frame import HEADER_BYTES
 
 Levels = NDArray[np.uint16]
+Accumulator = WeightedMean | TrimmedMean | AgreeingMean
 LEAST_PLACES = 256
 """Of an upload without a budget: so small a share of a small network would be a few bytes behind a header of forty."""
 ROUNDING = 1.001
@@ -85,10 +86,11 @@ class SubbitParameters(ScoreParameters):
     """A place stays as clients hold it until the server's score is so far away."""
     score_limit: float = 5.0
     """Scores stay within: a mask that is certain could never change again."""
-    aggregator: Literal["mean", "trimmed", "median"] = "mean"
-    """How changes become one: all clients alike, or robustly, place by place, where nothing said counts as zero."""
+    aggregator: Literal["mean", "agreement", "trimmed", "median"] = "mean"
+    """How changes become one: all clients alike; or robustly, without those that agree least with the others, or place
+    by place, where nothing said counts as zero."""
     trim: float = 0.1
-    """For `trimmed`: the share of clients, rounded up, that is dropped at each end."""
+    """Share of the clients, rounded up, that `agreement` leaves out and `trimmed` drops at each end of each place."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -231,19 +233,15 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
         gathered = turns if self.parameters.residuals else 1
         return float(gathered * (self.parameters.score_limit + SCORE_LIMIT) * ROUNDING)
 
-    def accumulator(self) -> WeightedMean | TrimmedMean:
+    def accumulator(self) -> Accumulator:
         if self.parameters.aggregator == "mean":
             return WeightedMean(self.size)
+        if self.parameters.aggregator == "agreement":
+            return AgreeingMean(self.size, self.parameters.trim)
         return TrimmedMean(self.size, share_dropped(self.parameters.aggregator, self.parameters.trim))
 
     def accumulate(
-        self,
-        accumulator: WeightedMean | TrimmedMean,
-        view: Levels,
-        payloads: Payloads,
-        examples: int,
-        round_number: int,
-        client: int,
+        self, accumulator: Accumulator, view: Levels, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
         self._refuse_what_nobody_could_send(payloads["changes"], round_number)
         # What waited with a client may be longer than the whole range of the scores, but more would be no use. And
@@ -259,7 +257,7 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
             raise PayloadError(f"changes of {places} places do not fit bits_per_round={budget}", "value")
         check_within(sent, self._most_gathered(round_number + 1), "an upload of changes")
 
-    def step(self, state: State, accumulator: WeightedMean | TrimmedMean, round_number: int) -> State:
+    def step(self, state: State, accumulator: Accumulator, round_number: int) -> State:
         limit = self.parameters.score_limit
         scores = np.asarray(state["scores"]) + self.parameters.server_rate * accumulator.mean()
         return {"scores": as_float32(scores.clip(-limit, limit))}
