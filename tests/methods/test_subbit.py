@@ -67,6 +67,9 @@ def test_importance_by_hand() -> None:
     before = np.array([0.0, 5.0, 5.0, 0.0], np.float32)
     change = np.array([1.0, -5.0, -10.0, 0.0], np.float32)
     assert made()._most_important_first(change, before, turn()).tolist() == [2, 0, 1]
+    assert made()._most_important_first(change, before, turn(), 2).tolist() == [2, 0]
+    ties = np.tile(np.float32([1, -1, 2, 0]), 4)
+    assert made()._most_important_first(ties, np.zeros_like(ties), turn(), 6).tolist() == [2, 6, 10, 14, 0, 1]
     assert made(order="magnitude")._most_important_first(change, before, turn()).tolist() == [2, 1, 0]
     assert sorted(made(order="random")._most_important_first(change, before, turn()).tolist()) == [0, 1, 2]
 

@@ -178,11 +178,9 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
         change = (after - before).numpy()
         if self.parameters.residuals and "residual" in turn.memory:
             change = change + turn.memory["residual"]
-        ranked = self._most_important_first(change, before.numpy(), turn)
-        if self.parameters.bits_per_round is None:
-            sent = ternary(change, ranked[: self._most_places()])
-        else:
-            sent = self._within_budget(change, ranked, self.parameters.bits_per_round)
+        budget = self.parameters.bits_per_round
+        ranked = self._most_important_first(change, before.numpy(), turn, None if budget else self._most_places())
+        sent = self._within_budget(change, ranked, budget) if budget else ternary(change, ranked)
         if self.parameters.residuals:
             turn.memory["residual"] = as_float32(change - sent)
         observations = {"loss": loss, "places": float(np.count_nonzero(sent)), "moved": float(np.abs(change).mean())}
@@ -193,8 +191,11 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
         share: float = self.parameters.share
         return max(LEAST_PLACES, round(share * self.size))
 
-    def _most_important_first(self, change: Vector, before: Vector, turn: Turn) -> NDArray[np.int64]:
-        """Places whose score changed; among equals the lower ones first, so that every machine ranks alike."""
+    def _most_important_first(
+        self, change: Vector, before: Vector, turn: Turn, most: int | None = None
+    ) -> NDArray[np.int64]:
+        """Places whose score changed, all or the `most` first; among equals the lower ones first, so that every machine
+        ranks alike."""
         places = np.flatnonzero(change)
         importance = np.abs(change[places])
         if self.parameters.order == "kl":
@@ -203,7 +204,12 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
         elif self.parameters.order == "random":
             key = derive_key(self.task.seed, "random-order", turn.round_number, turn.client)
             importance = uniforms(key, 0, len(places))
-        return places[np.argsort(-importance.astype(np.float64), kind="stable")]
+        importance = importance.astype(np.float64)
+        if most is not None and most < len(places):
+            # Sorting all places to take a thousandth of them would be half of a turn.
+            enough = importance >= np.partition(importance, -most)[-most]
+            places, importance = places[enough], importance[enough]
+        return places[np.argsort(-importance, kind="stable")][:most]
 
     def _within_budget(self, change: Vector, ranked: NDArray[np.int64], bits: int) -> Vector:
         """As many places as fit. The length of a code is no simple function of their number: bisection finds it."""
