@@ -3,11 +3,25 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+HASHED := $(PIP) --no-deps --require-hashes --requirement
+# Exact versions with hashes. `make install LOCK=` goes by the ranges of pyproject.toml instead.
+LOCK := requirements.lock
+EXTRAS := dev,flower,export,peft,privacy
 
-$(READY): pyproject.toml
+# torch first from a folder of wheels, if pip knows one that has it (a build without CUDA): once an index lists hashes,
+# pip would prefer its file. The editable install finds all that the lock has in place; what a platform needs beyond it
+# comes by its range.
+$(READY): pyproject.toml $(LOCK) requirements-torch.lock
 	@test -d .venv || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,flower,export,peft,privacy]"
+ifeq ($(LOCK),)
+	@$(PIP) --upgrade pip
+	@$(PIP) --editable ".[$(EXTRAS)]"
+else
+	@$(HASHED) requirements-torch.lock --no-index 2>/dev/null || $(HASHED) requirements-torch.lock
+	@$(HASHED) $(LOCK)
+	@$(PIP) --no-build-isolation --editable ".[$(EXTRAS)]"
+endif
 	@touch $@
 
 install: $(READY)  ## Make .venv and install subbit with what its tests need
@@ -36,11 +50,27 @@ SECONDS ?= 60
 fuzz: $(READY)  ## Throw damaged frames at every decoder for SECONDS=60 seconds
 	@$(BIN)/python fuzz/fuzz_frames.py --seconds $(SECONDS)
 
+lock: $(READY)  ## Write the lock files anew: newest versions in range, with hashes (needs the package index)
+	@$(BIN)/python scripts/lock.py $(EXTRAS)
+
+sbom: $(READY)  ## Write sbom.json: the installed packages as a CycloneDX bill of materials
+	@$(BIN)/python scripts/sbom.py sbom.json
+
+audit:  ## Look for known vulnerabilities in what the lock installs (needs the internet)
+	@test -d .venv-audit || $(PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"
+	@.venv-audit/bin/pip-audit --strict --progress-spinner off --no-deps --disable-pip \
+		--requirement requirements-torch.lock --requirement requirements.lock || \
+		{ echo "make audit: vulnerabilities found, or the internet not reached: see above" >&2; exit 1; }
+
+NIGHTLY := fuzz e2e $(if $(shell grep -l '^chaos:' $(firstword $(MAKEFILE_LIST))),chaos)
+nightly: $(NIGHTLY)  ## What takes too long for every change: make fuzz, make e2e and, where there is one, make chaos
+
 clean:  ## Remove .venv, caches and runs
-	rm -rf .venv runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit sbom.json runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-.PHONY: install demo test e2e lint bench fuzz clean help
+.PHONY: install demo test e2e lint bench fuzz lock sbom audit nightly clean help

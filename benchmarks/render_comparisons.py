@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import statistics
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,20 @@ from subbit.report.frontier import frontier_plot
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
+HEAD = runpy.run_path(str(Path(__file__).with_name("head_row.py")))
 MARKERS = re.compile(
     r"(?P<open><!-- comparison: (?P<name>[a-z0-9-]+) -->\n).*?(?P<close><!-- /comparison -->)", re.DOTALL
 )
 
 
-def render(comparison: dict[str, Any]) -> str:
+def render(comparison: dict[str, Any], head: dict[str, Any] | None = None) -> str:
+    """`head` is what the head alone reaches on the same job, where that was measured."""
     first = next(iter(comparison["runs"].values()))[0]
     target, personal = comparison["target"], "accuracy_by_client" in first
     drawn = any("accuracy_sampled" in run for runs in comparison["runs"].values() for run in runs)
+    # What clients send to fit the head has no noise: it says nothing about rows that have.
+    trained = {label: row["accuracy"] for label, row in comparison["methods"].items() if "privacy=" not in label}
+    kind = "trained results" if len(trained) == len(comparison["methods"]) else "trained results without noise"
     lines = [
         f"`{first['model']}` on `{first['dataset']}`, {first['clients']} clients, {first['participants']} in a round, "
         f"{first['rounds']} rounds, {comparison['seeds']} seed(s)"
@@ -37,12 +43,19 @@ def render(comparison: dict[str, Any]) -> str:
         + (" of the mean over devices of the accuracy on their own test sets" if personal else "")
         + ". Bits are per trained parameter, client and round; MB are over all clients and rounds.",
         "",
+        *([HEAD["sentence"]([head["accuracy"]], [list(trained.values())], kind=kind), ""] if head else []),
         "| method | accuracy |"
         + (" of drawn masks |" if drawn else "")
         + " before | up, bits | down, bits | up, MB | down, MB | once, MB |"
         + (f" MB to {target:.3f} |" if target is not None else ""),
         "|---" * (8 + drawn + (target is not None)) + "|",
     ]
+    if head:
+        cells = [HEAD["LABEL"], accuracy_cell(head, comparison["seeds"], digits=3), *["-"] * (drawn + 3)]
+        cells += ["0.00", "0.00", f"{head['once_mb']:.2f}"]
+        if target is not None:
+            cells.append(f"{head['once_mb']:.2f}" if head["accuracy"] >= target else "never")
+        lines.append("| " + " | ".join(cells) + " |")
     for label, row in comparison["methods"].items():
         cells = [
             f"`{label}`",
@@ -70,7 +83,7 @@ def drawn_accuracy(runs: list[dict[str, Any]]) -> str:
 def rendered_page(text: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         comparison = json.loads((RESULTS / f"{match['name']}.json").read_text())
-        return match["open"] + render(comparison) + match["close"]
+        return match["open"] + render(comparison, HEAD["known"]().get(match["name"])) + match["close"]
 
     return MARKERS.sub(replaced, text)
 
@@ -82,8 +95,16 @@ def plots() -> dict[Path, str]:
         for match in MARKERS.finditer(page.read_text()):
             if f"({match['name']}.svg)" in page.read_text():
                 comparison = json.loads((RESULTS / f"{match['name']}.json").read_text())
+                if match["name"] in HEAD["known"]():
+                    comparison["runs"]["head=lda alone"] = head_runs(match["name"])
                 found[page.with_name(f"{match['name']}.svg")] = frontier_plot(comparison)
     return found
+
+
+def head_runs(name: str) -> list[dict[str, Any]]:
+    """The head alone as runs of one evaluated round."""
+    runs = HEAD["known"]()[name]["runs"]
+    return [{"bytes_by_round": [run["once_bytes"]], "accuracy_by_round": [run["accuracy"]]} for run in runs]
 
 
 def pages() -> list[Path]:

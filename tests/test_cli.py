@@ -129,3 +129,57 @@ def test_inspect_describes_a_frame_and_refuses_anything_else(tmp_path: Path) -> 
 def test_help_has_examples(tmp_path: Path) -> None:
     for command in ("run", "resume", "show", "compare", "list", "inspect"):
         assert f"subbit {command}" in subbit(command, "--help", folder=tmp_path).stdout
+
+
+def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert done.returncode not in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(lines) == 1, done.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+def test_a_disk_that_takes_no_more_is_one_line_and_after_that_the_run_goes_on(tmp_path: Path) -> None:
+    """No file may grow further, as on a disk that is full; then it may, and the result is the same."""
+    job = [*QUICK, "method=topk", "rounds=4"]
+    subbit("run", *job, "name=whole", folder=tmp_path)
+    limited = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (@MOST@, resource.RLIM_INFINITY))
+sys.argv = ["subbit", "run", *{job!r}, "name=full"]
+from subbit.cli import main
+main()
+"""
+    events = (tmp_path / "runs/whole/events.jsonl").stat().st_size
+    ledger = (tmp_path / "runs/whole/ledger.csv").stat().st_size
+    state = max(path.stat().st_size for path in (tmp_path / "runs/whole/memory").rglob("*.safetensors"))
+    for limit, what in ((max(events, ledger) * 3 // 4, "File too large"), (state - 1, "File too large")):
+        code = limited.replace("@MOST@", str(limit))
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+        one_line(done, what)
+        assert not list((tmp_path / "runs/full").rglob("*.tmp"))
+    if list((tmp_path / "runs/full/checkpoint").glob("*.json")):
+        subbit("resume", "runs/full", folder=tmp_path)
+    else:
+        subbit("run", *job, "name=full", folder=tmp_path)
+    assert summary(tmp_path / "runs/full")["model_sha256"] == summary(tmp_path / "runs/whole")["model_sha256"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    one_line(subbit("run", *QUICK, "folder=file", folder=tmp_path, check=False), "file", "exists")
+    one_line(subbit("run", *QUICK, "folder=file/deep", folder=tmp_path, check=False), "Not a directory")
+    one_line(subbit("run", *QUICK, "folder=/proc/runs", folder=tmp_path, check=False), "/proc/runs")
+
+
+def test_a_damaged_summary_is_one_line_and_check_names_the_file(tmp_path: Path) -> None:
+    subbit("run", *QUICK, "name=a", folder=tmp_path)
+    assert "0 damaged" in subbit("check", "runs/a", folder=tmp_path).stdout
+    (tmp_path / "runs/a/summary.json").write_text("{")
+    one_line(subbit("show", "runs/a", folder=tmp_path, check=False), "summary.json cannot be read", "subbit resume")
+    done = subbit("check", "runs/a", folder=tmp_path, check=False)
+    assert done.returncode == 6
+    assert "summary.json" in done.stdout
+    subbit("resume", "runs/a", folder=tmp_path)
+    assert "0 damaged" in subbit("check", "runs/a", folder=tmp_path).stdout

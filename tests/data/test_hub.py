@@ -109,6 +109,8 @@ def test_broken_image_inside_a_table(tmp_path: Path) -> None:
 def test_addresses(tmp_path: Path) -> None:
     assert parse_address("hf:zalando/fashion") == Address("zalando/fashion", None, {})
     assert parse_address("hf:glue:sst2?label=y") == Address("glue", "sst2", {"label": "y"})
+    with pytest.raises(DataError, match="a local folder has no revisions"):
+        parse_address(f"hf:{tmp_path}?revision=v1")
     (tmp_path / "a:b").mkdir()
     assert parse_address(f"hf:{tmp_path / 'a:b'}") == Address(str(tmp_path / "a:b"), None, {})
 

@@ -61,7 +61,10 @@ def test_plain(tmp_path: Path) -> None:
         for node in range(2):
             deployment.supernode(node)
         deployment.submit()
+        deployment.until(lambda: len(deployment.rounds()) == 2, "the first round of the main phase is over")
+        assert len(deployment.memories()) >= 2
         summary = deployment.finish()
+        deployment.until(lambda: not deployment.memories(), "the nodes forget the finished job", seconds=60)
     assert_equal(tmp_path, summary, deployment, **job)
     say("plain: fedavg on 2 nodes without TLS, model_sha256 and ledger.csv equal the simulator's")
 

@@ -16,8 +16,9 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from subbit.config.load import Settings, resolve
-from subbit.errors import ConfigError, QuorumError
-from subbit.flower import engine, roster
+from subbit.errors import QuorumError
+from subbit.flower import engine
+from subbit.flower.records import FINISHED
 from subbit.flower.server import continue_or_create, serve
 from subbit.report.folder import RunFolder
 from subbit.runtime.problem import Problem, build_problem
@@ -62,6 +63,7 @@ def ledgers(folder: Path) -> tuple[str, str]:
         {},
         {"method": "fedavg", "head": "probe", "participation": 0.67},
         {"method": "gradmask", "participation": 0.34, "selection": "high-loss", "select": "head", "head": "lda"},
+        {"method": "standalone", "participation": 0.34, "selection": "high-loss", "select": "auto", "head": "kaiming"},
     ],
 )
 def test_same_model_and_same_ledger_as_the_simulator(tmp_path: Path, values: dict[str, Any]) -> None:
@@ -251,18 +253,127 @@ def test_a_missing_node_above_the_quorum_is_left_out(tmp_path: Path) -> None:
     assert summary["failures"] == {"absent": 2}
 
 
-def test_a_node_of_another_job_is_named(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path, engine="flower")
-    grid = fake(settings, tmp_path)
-    grid.clients = 5
-    with pytest.raises(ConfigError, match=r"node 10\d announces partition-id \d of 5, but the job has clients=3"):
-        roster.Roster(grid, CLIENTS, 1.0).refresh()
-
-
-def test_replies_are_taken_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_are_taken_one_at_a_time(tmp_path: Path) -> None:
     """Nothing that is held in memory grows with the number of clients."""
-    monkeypatch.setattr(engine, "PULL_AT_ONCE", 2)
     settings = settings_in(tmp_path, engine="flower", rounds=1, clients=5)
     grid = fake(settings, tmp_path)
     serve(grid, build_problem(settings.run), RunFolder.create(settings, ""), resume=False)
-    assert max(grid.pulled[1:]) == 2
+    assert max(grid.pulled) == 1
+
+
+def test_a_finished_job_is_forgotten_by_the_nodes(tmp_path: Path) -> None:
+    seen = []
+
+    def look(order: Message, reply: Message) -> Message:
+        seen.append(len(list((tmp_path / "memory").rglob("*.safetensors"))))
+        return reply
+
+    assert on_flower(tmp_path, {2: look})["failures"] == {}
+    assert max(seen) >= CLIENTS
+    assert list((tmp_path / "memory").rglob("*.safetensors")) == []
+
+
+def test_the_networks_of_a_personal_method_stay_where_they_are(tmp_path: Path) -> None:
+    summary = on_flower(tmp_path, method="lg-fedavg", head="kaiming", select="auto", rounds=1)
+    assert summary["failures"] == {}
+    assert len(list((tmp_path / "memory").rglob("*.safetensors"))) == CLIENTS
+
+
+@pytest.mark.parametrize("fails", ["push_messages", "pull_messages", "get_node_ids"])
+def test_a_good_run_cannot_fail_at_its_very_end(tmp_path: Path, fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "FINISH_SECONDS", 0.3)
+    settings = settings_in(tmp_path, name="flower", engine="flower", rounds=1)
+    grid = fake(settings, tmp_path)
+    works = getattr(grid, fails)
+
+    def fail(*arguments: Any) -> Any:
+        if (tmp_path / "flower/summary.json").exists():
+            raise ConnectionError("the SuperLink is gone")
+        return works(*arguments)
+
+    monkeypatch.setattr(grid, fails, fail)
+    assert serve(grid, build_problem(settings.run), RunFolder.create(settings, ""), resume=False).summary["rounds"] == 1
+
+
+def test_a_node_that_does_not_say_goodbye_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "FINISH_SECONDS", 0.3)
+    settings = settings_in(tmp_path, name="flower", engine="flower", rounds=1)
+    grid = fake(settings, tmp_path)
+    grid.unanswered = {FINISHED}
+    assert serve(grid, build_problem(settings.run), RunFolder.create(settings, ""), resume=False).summary["rounds"] == 1
+
+
+def observed(**numbers: float) -> Answer:
+    def answer(order: Message, reply: Message) -> Message:
+        if order.content["order"]["purpose"] == "evaluate":
+            reply.content["observed"] = MetricRecord(dict(numbers))
+        return reply
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{}, {"correct": 1.0}, {"examples": 1.0}, {"correct": 9.0, "examples": 2.0}, {"correct": -1.0, "examples": 2.0}],
+)
+def test_whoever_lies_about_its_accuracy_is_left_out_of_the_mean(tmp_path: Path, numbers: dict[str, float]) -> None:
+    values = {"method": "lg-fedavg", "head": "kaiming", "select": "auto", "rounds": 1}
+    honest = on_flower(tmp_path / "honest", **values)["accuracy_by_client"]
+    summary = on_flower(tmp_path, {1: observed(**numbers)}, **values)
+    assert summary["accuracy_by_client"] == {"0": honest["0"], "2": honest["2"]}
+
+
+def test_observations_are_numbers_that_can_be_added(tmp_path: Path) -> None:
+    """Two of 1.7e308 are infinite, which is no JSON."""
+
+    def huge(order: Message, reply: Message) -> Message:
+        reply.content["observed"] = MetricRecord({"loss": 1.7e308})
+        return reply
+
+    summary = on_flower(tmp_path, {1: huge}, rounds=1, head="kaiming", select="all: weights")
+    assert summary["failures"] == {"value": 1}
+
+
+def test_names_of_observations_may_differ(tmp_path: Path) -> None:
+    def other(order: Message, reply: Message) -> Message:
+        reply.content["observed"] = MetricRecord({"surprise": 3.0})
+        return reply
+
+    assert on_flower(tmp_path, {1: other}, rounds=1, head="kaiming", select="all: weights")["failures"] == {}
+
+
+def test_a_memory_that_the_client_cannot_have_is_refused(tmp_path: Path) -> None:
+    def lie(order: Message, reply: Message) -> Message:
+        reply.content["reply"] = ConfigRecord({"kept": 77})
+        return reply
+
+    assert on_flower(tmp_path, {1: lie}, rounds=1, head="kaiming", select="all: weights")["failures"] == {"record": 1}
+
+
+@pytest.mark.parametrize("cause", ["disk", "quota", "folder"])
+def test_a_node_that_cannot_keep_a_memory_costs_its_own_turn(tmp_path: Path, cause: str) -> None:
+    settings = settings_in(tmp_path, name="flower", engine="flower")
+    grid = fake(settings, tmp_path)
+    folder = tmp_path / "memory/101"
+    if cause == "disk":
+        folder.parent.mkdir()
+        folder.write_text("a file where the folder should be")
+    elif cause == "folder":
+        (folder / "subbit-memory/photos").mkdir(parents=True)
+    else:
+        grid.quota = {101: 100.0}
+    summary = serve(grid, build_problem(settings.run), RunFolder.create(settings, ""), resume=False).summary
+    assert summary["failures"] == {cause: 3}, "of the head phase there is nothing to keep"
+
+
+def test_an_answer_that_flower_cannot_read_costs_its_own_turn(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, name="flower", engine="flower", head="kaiming", select="all: weights")
+    grid = fake(settings, tmp_path)
+
+    def spoil(order: Message, reply: Message) -> Message:
+        grid.unreadable = {101}
+        return reply
+
+    grid.answers = {0: spoil}
+    summary = serve(grid, build_problem(settings.run), RunFolder.create(settings, ""), resume=False).summary
+    assert summary["failures"] == {"record": 3}

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from subbit.errors import FrameError
-from subbit.flower.node import announcement, make_client_app
+from subbit.flower.node import make_client_app
 from subbit.flower.records import (
     order_to_records,
     records_to_order,
@@ -100,6 +100,7 @@ def test_a_malformed_order_is_refused(records: RecordDict) -> None:
         ({"reply": ConfigRecord({"cause": "training", "message": 5})}, "record"),
         ({"reply": ConfigRecord(), "frames": ConfigRecord({"0": b"12345"}), "observed": MetricRecord()}, "length"),
         ({"reply": ConfigRecord(), "frames": ConfigRecord(), "observed": MetricRecord({"x": float("nan")})}, "value"),
+        ({"reply": ConfigRecord(), "frames": ConfigRecord(), "observed": MetricRecord({"x": 1.7e308})}, "value"),
         ({"reply": ConfigRecord(), "frames": ConfigRecord(), "observed": MetricRecord({"x": [1.0]})}, "value"),
         ({"reply": ConfigRecord(), "frames": ConfigRecord(), "observed": MetricRecord({"\n": 1.0})}, "value"),
         ({"reply": ConfigRecord(), "frames": ConfigRecord(), "observed": ConfigRecord()}, "record"),
@@ -119,7 +120,3 @@ def test_a_node_refuses_an_order_for_somebody_else() -> None:
     failure = records_to_reply(reply.content, Order("main", 0, 1, ()), 0).failure
     assert failure is not None
     assert failure.cause == "client"
-
-
-def test_an_announcement_is_always_numbers() -> None:
-    assert announcement("zero", None)["node"] == {"partition-id": -1, "num-partitions": -1}

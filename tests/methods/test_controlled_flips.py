@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
-from subbit.aggregate import SignedCounts
+from subbit.aggregate import SignedCounts, TrimmedMean
 from subbit.codecs.bits import pack_bits, unpack_bits
 from subbit.codecs.sampler import sample_bits
 from subbit.runtime.run import run_job
@@ -21,6 +23,19 @@ def test_signed_counts_by_hand() -> None:
     counts.add(pack_bits([1, 1, 0, 0]), pack_bits([1, 0, 0, 0]))
     assert counts.mean().tolist() == [-1.0, 0.5, 0.5, 0.0]
     assert SignedCounts(2).mean().tolist() == [0.0, 0.0]
+    assert SignedCounts(2).mean(0.2).tolist() == [0.0, 0.0]
+
+
+@given(st.integers(1, 12), st.floats(0, 0.49), st.integers(0, 2**32))
+def test_trimmed_signed_counts_are_the_trimmed_mean_of_the_changes(clients: int, trim: float, seed: int) -> None:
+    """Counts know all that sorting would: the same as keeping every client's -1, 0 and +1."""
+    generator = np.random.default_rng(seed)
+    counts, kept = SignedCounts(40), TrimmedMean(40, trim)
+    for _ in range(clients):
+        flips, reference = generator.integers(0, 2, (2, 40)).astype(np.bool_)
+        counts.add(pack_bits(flips), pack_bits(reference))
+        kept.add(np.where(flips, np.where(reference, -1, 1), 0).astype(np.float32), 1)
+    np.testing.assert_allclose(counts.mean(trim), kept.mean(), atol=1e-12)
 
 
 def test_the_control_variate_is_unbiased_and_has_the_variance_that_is_claimed() -> None:

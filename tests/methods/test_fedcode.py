@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subbit.errors import ConfigError, FrameError
+from subbit.errors import ConfigError, FrameError, PayloadError
 from subbit.methods.base import Turn
 from subbit.methods.fedcode import padded, snap
 from subbit.report.folder import RunFolder
@@ -72,8 +72,10 @@ def test_a_whole_round_is_the_mean_by_examples_and_nobody_means_no_change() -> N
     accumulator, ones = method.accumulator(), np.ones(method.size, dtype=np.float32)
     method.accumulate(accumulator, None, {"weights": ones, "codebook": None}, 1, 0, 0)
     method.accumulate(accumulator, None, {"weights": -ones, "codebook": None}, 3, 0, 1)
-    # One who sends a codebook in a round of weights is not counted.
-    method.accumulate(accumulator, None, {"weights": None, "codebook": padded(vector(9), 64)}, 3, 0, 2)
+    # One who sends a codebook in a round of weights, both or nothing is refused.
+    for weights, codebook in ((None, padded(vector(9), 64)), (ones, padded(vector(9), 64)), (None, None)):
+        with pytest.raises(PayloadError, match="round 0 asks for weights"):
+            method.accumulate(accumulator, None, {"weights": weights, "codebook": codebook}, 3, 0, 2)
     assert np.allclose(method.step(method.start(), accumulator, 0)["weights"], -0.5)
     assert np.array_equal(method.step(method.start(), method.accumulator(), 0)["weights"], method.start()["weights"])
 

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from subbit.errors import PayloadError
 from subbit.methods.base import Turn
 from subbit.methods.heads import HeadMethod
+from subbit.methods.honest import check_statistics
+from subbit.models.heads import LdaStatistics
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
 
@@ -43,6 +46,42 @@ def test_counts_below_zero_are_refused_and_take_the_discriminant_from_nobody_els
     accumulator = method.accumulator()
     method.accumulate(accumulator, None, honest, 80, 0, 0)
     with pytest.raises(PayloadError, match="examples of a class"):
-        method.accumulate(accumulator, None, forged, 80, 0, 1)
+        method.examine(None, forged, 80, 1)
     found = np.asarray(method.step(method.start(), accumulator, 0)["head"])
     assert np.array_equal(found, fitted(method, [(honest, 80)]))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e4])
+@pytest.mark.parametrize("examples", [1, 2, 30])
+def test_statistics_of_real_features_are_never_refused(scale: float, examples: int) -> None:
+    """Of any size, also where squares vanish in float32; few examples, where nothing is spread within a class."""
+    generator = torch.Generator().manual_seed(examples)
+    features = scale * (5 + torch.randn(examples, 16, generator=generator))
+    labels = torch.randint(0, 10, (examples,), generator=generator)
+    sent = LdaStatistics.from_features(features, labels, 10).to_vector()
+    check_statistics(LdaStatistics.from_vector(sent, 10, 16), examples)
+    same = LdaStatistics.from_features(features[:1].expand(examples, 16), labels[:1].expand(examples), 10)
+    check_statistics(LdaStatistics.from_vector(same.to_vector(), 10, 16), examples)
+
+
+def test_statistics_that_no_features_have_are_refused() -> None:
+    """Two examples of one class at 1 and 3: sum 4, second moment 10, of which 4^2 / 2 = 8 is that of the mean. With a
+    moment of 7 their variance would be negative. And so on, one rule after the other."""
+    true = LdaStatistics.from_features(torch.tensor([[1.0], [3.0]]), torch.tensor([0, 0]), 2)
+    assert [*true.counts, *true.sums.flatten(), *true.moment.flatten()] == [2, 0, 4, 0, 10]
+    check_statistics(true, 2)
+    for vector, examples, complaint in (
+        ([2, 0, 4, 0, 7], 2, "eigenvalue of -1"),
+        ([2, 0, 4, 0, -10], 2, "eigenvalue of -18"),
+        ([2, 0, 4, 1, 10], 2, "class without examples"),
+        ([2, 0, 4, 0, 10], 3, "the upload speaks of 3"),
+        ([2, 0, 4, 0, 10], 0, "the upload speaks of 0"),
+        ([1.5, 0.5, 4, 0, 10], 2, "needs a whole number"),
+        ([3, -1, 4, 0, 10], 2, "-1 examples of a class"),
+        ([2, 0, 3e6, 0, 1e13], 2, "sums of features"),
+        ([2, 0, 4, 0, 3e12], 2, "second moments of features"),
+        ([2, 0, float("nan"), 0, 10], 2, "sums of features"),
+        ([2, 0, 4, 0, float("inf")], 2, "second moments"),
+    ):
+        with pytest.raises(PayloadError, match=complaint):
+            check_statistics(LdaStatistics.from_vector(torch.tensor(vector), 2, 1), examples)

@@ -343,8 +343,9 @@ def test_the_table_has_a_row_for_every_contender_of_the_benchmark() -> None:
     found = {"seeds": 2, "runs": {label: [job] for label in labels}, "methods": dict.fromkeys(labels, row)}
     table = rendering["render"]({"rows": contenders, "splits": {"IID": found, "two classes": found}})
     rows = [line for line in table.splitlines() if line.startswith("|")]
-    assert len(rows) == 2 + len(contenders)
-    assert rows[2] == "| FedAvg, all weights | 0.500 ± 0.250 | 0.500 ± 0.250 | 9.60 | 32.00 | `fedavg` |"
+    assert len(rows) == 3 + len(contenders)
+    assert rows[2].startswith("| `head=lda` alone, no training | ")
+    assert rows[3] == "| FedAvg, all weights | 0.500 ± 0.250 | 0.500 ± 0.250 | 9.60 | 32.00 | `fedavg` |"
 
 
 @pytest.mark.parametrize("split", ["iid", "2class", "starved"])

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from subbit.codecs import Shared
-from subbit.errors import ConfigError
+from subbit.errors import ConfigError, PayloadError
 from subbit.methods.base import Turn
 from subbit.methods.subbit import Subbit, ternary
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
 from tests.problems import digits_problem, mlp, settings
+
+ROOT = Path(__file__).parents[2]
 
 
 def made(**values: object) -> Subbit:
@@ -118,15 +125,132 @@ def test_learning_rate_zero_sends_headers_and_moves_nothing() -> None:
     assert again["accuracy_expected"] == result["accuracy_expected"]
 
 
+def accumulated(method: Subbit, *payloads: np.ndarray, round_number: int = 0) -> object:
+    accumulator, view = method.accumulator(), method.open(method.first(), 0)
+    for client, payload in enumerate(payloads):
+        method.accumulate(accumulator, view, {"changes": payload}, 1, round_number, client)
+    return accumulator
+
+
+def at(method: Subbit, places: object, value: float) -> np.ndarray:
+    vector = np.zeros(method.size, np.float32)
+    vector[places] = value
+    return vector
+
+
 def test_one_client_moves_a_score_by_a_bounded_step() -> None:
-    """A liar sends 1e30; of two clients it counts half, at most twice the limit of 5, times the rate: 0.5 * 10 * 2."""
+    """15 is what one turn can do, from -5 held to 10 trained; it counts as the range of scores, 10. Of two clients a
+    liar counts half, times the rate: 0.5 * 10 * 2."""
     method = made(score_limit=5.0)
     state = {"scores": np.full(method.size, -5.0, np.float32)}
-    accumulator = method.accumulator()
-    lie = np.zeros(method.size, np.float32)
-    lie[0] = 1e30
-    for payload in (lie, np.zeros(method.size, np.float32)):
-        method.accumulate(accumulator, method.open(method.first(), 0), {"changes": payload}, 1, 0, 0)
-    after = np.asarray(method.step(state, accumulator, 0)["scores"])
+    after = np.asarray(method.step(state, accumulated(method, at(method, 0, 15.0), at(method, 0, 0)), 0)["scores"])
     assert after[0] == 5.0
     assert (after[1:] == -5.0).all()
+
+
+@pytest.mark.parametrize("lie", [15.1, 1e30, -1e30, 3.4e38])
+def test_a_magnitude_that_nobody_can_have_gathered_is_refused(lie: float) -> None:
+    method = made()
+    accumulator = accumulated(method, at(method, 1, 0.5))
+    before = accumulator.sum.copy()
+    with pytest.raises(PayloadError, match="honest clients stay below 15") as refused:
+        method.accumulate(accumulator, None, {"changes": at(method, 0, lie)}, 1, 0, 1)
+    assert refused.value.cause == "value"
+    assert np.array_equal(accumulator.sum, before)
+    assert accumulator.weight == 1
+
+
+def test_what_waits_adds_up_over_turns() -> None:
+    """In round 3 a client may have waited for four turns: 60. Without residuals nothing waits."""
+    accumulated(made(), at(made(), 0, 59.0), round_number=3)
+    with pytest.raises(PayloadError):
+        accumulated(made(), at(made(), 0, 59.0), round_number=2)
+    with pytest.raises(PayloadError):
+        accumulated(made(residuals=False), at(made(), 0, 16.0), round_number=3)
+
+
+def test_more_places_than_the_share_allows_are_refused() -> None:
+    """Of 4736 places 0.0008 are 4, so 256 it is; a tenth are 474."""
+    method = made()
+    accumulated(method, at(method, slice(256), 1.0))
+    with pytest.raises(PayloadError, match="changes of 257 places, at most 256"):
+        accumulated(method, at(method, slice(257), 1.0))
+    accumulated(made(share=0.1), at(method, slice(474), 1.0))
+    with pytest.raises(PayloadError):
+        accumulated(made(share=0.1), at(method, slice(475), 1.0))
+
+
+def test_more_bits_than_the_budget_are_refused() -> None:
+    method = made(bits_per_round=3000)
+    honest = method.train(method.open(method.first(), 0), digits_problem().client_data(0), turn()).payloads["changes"]
+    accumulated(method, honest)
+    places = np.random.default_rng(0).permutation(method.size)[: 2 * np.count_nonzero(honest)]
+    with pytest.raises(PayloadError, match="do not fit bits_per_round=3000"):
+        accumulated(method, at(method, places, 1.0))
+
+
+@pytest.mark.parametrize("options", [{}, {"bits_per_round": 3000}, {"share": 0.3}, {"order": "random"}])
+def test_honest_clients_are_never_refused(options: dict[str, object]) -> None:
+    """Also at a rate at which every step throws scores from one end to the other, and residuals pile up."""
+    problem = digits_problem(mlp(64))
+    for rate in (1.0, 30.0):
+        summary = run_job(problem, settings(method="subbit", rounds=5, learning_rate=rate, **options)).summary
+        assert summary["failed_clients"] == 0, summary["failures"]
+
+
+@given(
+    st.sampled_from([1, 2, 5, 10, 30]),
+    st.floats(0.1, 9.9),
+    st.floats(0.25, 8),
+    st.floats(-1, 1),
+    st.floats(-1, 1),
+    st.floats(-20, 20),
+)
+def test_one_client_moves_a_probability_by_a_bounded_step(
+    answers: int, rate: float, limit: float, held: float, others: float, lie: float
+) -> None:
+    """SECURITY.md: by at most tanh(score_limit server_rate / (2 K)), against what the round is without its word.
+
+    sigmoid(s + x) - sigmoid(s) is largest at s = -x/2, where it is tanh(x / 4), and x <= 2 limit rate / K.
+    """
+    method = made(server_rate=rate, score_limit=limit, step=0.25)
+    state = {"scores": np.full(method.size, held * limit, np.float32)}
+    honest = [at(method, 0, others * limit)] * (answers - 1)
+    lie = float(np.clip(lie, -limit - 10, limit + 10))
+    with_lie, without = (
+        1 / (1 + np.exp(-float(np.asarray(method.step(state, accumulated(method, *honest, last), 0)["scores"])[0])))
+        for last in (at(method, 0, lie), at(method, 0, 0.0))
+    )
+    assert abs(with_lie - without) <= np.tanh(limit * rate / (2 * answers)) + 1e-6
+
+
+def test_the_figure_in_the_security_notes() -> None:
+    parameters = made().parameters
+    figure = math.tanh(parameters.score_limit * parameters.server_rate / 20)
+    assert f"{figure:.2f} for ten\n  and the default keys" in (ROOT / "SECURITY.md").read_text()
+
+
+def test_the_trimmed_mean_moves_no_place_that_only_liars_name() -> None:
+    """Ten clients, two of them liars at trim 0.2. Place 0: liars alone. Place 1: three of the others, whose values are
+    1: sorted 0 x 5, 1 x 3, 9 x 2, of which two go at each end: 0 0 0 1 1 1, mean 1/2. Place 2: the liars against all
+    others: -9 -9 1 x 8, mean 1. A place that one alone names, honest or not, stays. The median of place 1 is 1/2 (0 0 0
+    0 0 1 1 1 9 9: the mean of 0 and 1).
+    """
+    changes = np.zeros((10, 4))
+    changes[:2] = [9, 9, -9, 0]
+    changes[2:, 2] = 1
+    changes[2:5, 1] = 1
+    changes[9, 3] = 5
+    expected = {"trimmed": [0, 0.5, 1, 0], "median": [0, 0.5, 1, 0]}
+    for aggregator, mean in expected.items():
+        method = made(aggregator=aggregator, trim=0.2, server_rate=1.0)
+        vectors = [np.concatenate([row, np.zeros(method.size - 4)]).astype(np.float32) for row in changes]
+        state = {"scores": np.zeros(method.size, np.float32)}
+        after = method.step(state, accumulated(method, *vectors), 0)["scores"]
+        assert np.asarray(after)[:4].tolist() == mean
+
+
+def test_an_aggregator_that_drops_too_much_is_refused() -> None:
+    for name in ("subbit", "controlled-flips"):
+        with pytest.raises(ConfigError, match=r"trim=0\.5: needs a share"):
+            settings(method=name, aggregator="trimmed", trim=0.5)

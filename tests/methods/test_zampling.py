@@ -15,7 +15,7 @@ from subbit.codecs import Counts
 from subbit.codecs.bits import count_ones, unpack_bits
 from subbit.codecs.sampler import sample_bits
 from subbit.config.load import resolve
-from subbit.errors import ConfigError
+from subbit.errors import ConfigError, PayloadError
 from subbit.methods.base import Turn
 from subbit.methods.masks import counts_of
 from subbit.methods.scores import FULL
@@ -140,13 +140,14 @@ def test_one_client_with_dense_probabilities_is_local_training() -> None:
     assert ((state["p"] > 0) & (state["p"] < 1)).mean() > 0.3
 
 
-def test_a_client_that_sends_no_probability_moves_p_no_further_than_an_edge() -> None:
+def test_a_client_that_sends_no_probability_is_refused() -> None:
     method = make(codec="dense")
     view = method.open(method.broadcast(method.start(), 0), 0)
-    accumulator = method.accumulator()
-    for client, value in enumerate((1e30, -7.0)):
-        method.accumulate(accumulator, view, {"bits": np.full(method.places, value, np.float32)}, 1, 0, client)
-    assert (method.step({}, accumulator, 0)["p"] == 0.5).all()
+    for value in (0.0, 1.0):
+        method.examine(view, {"bits": np.full(method.places, value, np.float32)}, 1, 0)
+    for value in (1e30, -7.0, -1e-6, 1.001, float("nan")):
+        with pytest.raises(PayloadError):
+            method.examine(view, {"bits": np.full(method.places, value, np.float32)}, 1, 0)
 
 
 def test_the_paper_gate_holds_places_at_the_edges_and_the_inward_one_lets_them_return() -> None:

@@ -1,4 +1,8 @@
 import json
+import os
+import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -289,3 +293,53 @@ def test_bundled_transformer():
     black, white = classifier.preprocess(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
     assert (black.unique().tolist(), white.unique().tolist()) == ([-1.0], [1.0])
     assert classifier.features(IMAGES).shape == (2, 96)
+
+
+def test_bundled_weights_that_are_not_the_published_ones_are_refused(tmp_path, monkeypatch):
+    """One bit of one weight: safetensors reads it without complaint, and the accuracy would not tell."""
+    name = "subbit/vit-micro"
+    shutil.copytree(BUNDLED[name], tmp_path, dirs_exist_ok=True)
+    monkeypatch.setitem(BUNDLED, name, tmp_path)
+    load_classifier(name, CLASSES, key=0)
+    weights = bytearray((tmp_path / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(weights)
+    with pytest.raises(ModelError, match=r"damaged or was changed; install subbit again"):
+        load_classifier(name, CLASSES, key=0)
+    load_classifier(name, CLASSES, key=0, pretrained=False)  # Reads no weights.
+
+
+@pytest.mark.parametrize("model", ["subbit/vit-micro", "mlp"])
+def test_a_revision_of_what_is_not_from_the_hub_is_refused(model):
+    with pytest.raises(ModelError, match="not from the hub"):
+        load_classifier(model, CLASSES, key=0, input_shape=(1, 28, 28), revision="v1")
+
+
+def cached_model(cache, name, commits, branch):
+    """A hub model with several commits in a cache, as an earlier download leaves it; `branch` is the commit of main."""
+    folder = cache / f"models--{name.replace('/', '--')}"
+    for seed, commit in enumerate(commits):
+        with torch_randomness(seed):
+            tiny_vit(folder / "snapshots" / commit)
+        write_preprocessor(folder / "snapshots" / commit, json.dumps({"image_mean": [seed], "image_std": [1]}))
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(branch)
+
+
+def test_weights_and_normalisation_are_those_of_the_revision(tmp_path):
+    """In a process of its own, because the hub's library reads where its cache is once, when it is imported."""
+    commits = ["0" * 40, "1" * 40]
+    cached_model(tmp_path, "someone/vit", commits, commits[1])
+    code = f"""
+from subbit.models.flat import model_sha256
+from subbit.models.load import load_classifier
+for revision in {(*commits, "main")!r}:
+    network = load_classifier("someone/vit", 3, key=0, revision=revision)
+    print(model_sha256(network), float(network.preprocess.mean.flatten()[0]))
+"""
+    environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    printed = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    first, second, branch = printed.stdout.splitlines()
+    assert first != second
+    assert branch == second
+    assert [float(line.split()[1]) for line in (first, second)] == [0, 1]

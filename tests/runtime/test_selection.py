@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from subbit.errors import ConfigError, QuorumError
+from subbit.methods.base import Turn
 from subbit.report.folder import RunFolder
 from subbit.runtime.client import EvaluationOrder, client_turn
 from subbit.runtime.messages import Order, Reply
 from subbit.runtime.round import RoundReport, ServerState, run_round
 from subbit.runtime.run import Progress, run_job
-from subbit.runtime.selection import of_highest_loss, share_of
+from subbit.runtime.selection import loss_cap, of_highest_loss, pack_loss, share_of
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
 from subbit.wire.ledger import Ledger
@@ -140,6 +141,51 @@ def test_a_loss_of_another_client_is_refused() -> None:
 
     _, report, _ = one_round(replayed, drawn=6)
     assert report.failures[2].cause == "client"
+
+
+def claiming(workplace: Workplace, liar: int, loss: float) -> Callable[[Order, Reply], Reply]:
+    """One client claims that loss, in a frame of its own."""
+
+    def tamper(order: Order, reply: Reply) -> Reply:
+        if order.purpose != "loss" or order.client != liar:
+            return reply
+        return Reply(liar, (pack_loss(workplace.method("main"), loss, Turn(order.round_number, liar, {})),))
+
+    return tamper
+
+
+def rounds_with_a_seat(loss: float, rounds: int = 12) -> list[bool]:
+    """Whether client 5, who claims that loss, takes part, round by round; all six are asked, two train."""
+    workplace = Workplace(digits_problem(parts=PARTS), chosen_settings(drawn=6, rounds=rounds))
+    engine, method = Asking(workplace, claiming(workplace, 5, loss)), workplace.method("main")
+    state = ServerState("main", 0, method.start())
+    seats = []
+    for _ in range(rounds):
+        report = run_round(method, state, engine, Ledger(), list(range(CLIENTS)), 0.5, None, workplace.drawn)
+        seats.append(5 in report.participants)
+    return seats
+
+
+def test_nobody_talks_itself_into_every_round() -> None:
+    """At most three times in a row, however large the loss that it claims."""
+    seats = rounds_with_a_seat(1e30)
+    assert not any(all(seats[at : at + 4]) for at in range(len(seats) - 3))
+    assert sum(seats) <= 9
+
+
+def test_losses_beyond_the_cap_are_equal_and_drawn_by_lot() -> None:
+    """Two honest clients are as wrong as can be told; a liar that claims more wins no more often than they do."""
+    losses = {0: 20.0, 1: 15.0, 2: 1e30, 3: 0.5}
+    chosen = [of_highest_loss(losses, 1, {}, loss_cap(10), key)[0] for key in range(600)]
+    assert loss_cap(10) == pytest.approx(11.51, abs=0.01)
+    assert 3 not in chosen
+    assert all(140 < chosen.count(client) < 260 for client in (0, 1, 2))
+
+
+def test_a_negative_loss_is_refused() -> None:
+    workplace = Workplace(digits_problem(parts=PARTS), chosen_settings(drawn=6))
+    _, report, _ = one_round(claiming(workplace, 0, -1.0), drawn=6)
+    assert report.failures[0].cause == "value"
 
 
 def test_too_few_losses_end_the_run_before_anybody_trains() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from subbit.aggregate.robust import dropped_per_end
 from subbit.codecs.base import Bits
 from subbit.codecs.bits import add_bits_to_counts
 
@@ -43,7 +44,14 @@ class SignedCounts:
         self._on.add(flips & ~reference)
         self._off.add(flips & reference)
 
-    def mean(self) -> NDArray[np.float64]:
-        """Of m_k - m_g over the clients; zero where nobody answered."""
-        mean: NDArray[np.float64] = (self._on.counts.astype(np.float64) - self._off.counts) / max(1, self._on.total)
+    def mean(self, trim: float = 0.0) -> NDArray[np.float64]:
+        """Of m_k - m_g over the clients, `dropped_per_end` of them left out at each end of each place; zero where
+        nobody answered.
+
+        The sorted values of a place are so many -1, then zeros, then so many +1: what is dropped is known from counts.
+        """
+        dropped = dropped_per_end(self._on.total, trim)
+        left = self._on.total - 2 * dropped
+        on, off = (np.clip(counts.counts.astype(np.float64) - dropped, 0, left) for counts in (self._on, self._off))
+        mean: NDArray[np.float64] = (on - off) / max(1, left)
         return mean

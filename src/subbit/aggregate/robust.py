@@ -15,6 +15,10 @@ accumulators and clipping keep one vector however many arrive.
 
 A mask is zeros and ones, so one of K clients moves a mean of masks by at most 1 / K whatever it sends. That bounds one
 liar, not many over many rounds; the trimmed mean of masks is a function of the count of ones, and costs no memory.
+
+Of a sparse change most values are zero, and a zero counts as any other value does: who says nothing about a place wants
+it to stay. So a place moves only if a larger share than `trim` wants it to move the same way. That is what keeps liars
+from moving it by themselves, and what it costs is changes that few honest clients ask for.
 """
 
 from __future__ import annotations
@@ -57,6 +61,11 @@ class TrimmedMean:
             piece.sort(axis=0)
             mean[start : start + PIECE] = piece[kept].mean(axis=0, dtype=np.float64)
         return mean
+
+
+def share_dropped(aggregator: str, trim: float) -> float:
+    """What the option `aggregator` means: nothing is dropped, or the share `trim` at each end, or all that can be."""
+    return {"mean": 0.0, "median": MEDIAN}.get(aggregator, trim)
 
 
 def dropped_per_end(count: int, trim: float) -> int:

@@ -22,10 +22,10 @@ from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
 from subbit.codecs.bits import bits_of_positions
-from subbit.config.load import resolve
+from subbit.config.load import resolve, write_toml
 from subbit.data import Examples
+from subbit.flower.announcement import announcement
 from subbit.flower.engine import FlowerEngine
-from subbit.flower.node import announcement
 from subbit.flower.records import reply_to_records
 from subbit.runtime.messages import Reply, decode_parts, encode_parts
 from subbit.runtime.problem import Problem
@@ -43,6 +43,7 @@ class PlayedNodes:
 
     def __init__(self, workplace: Workplace) -> None:
         self._method = workplace.method("main")
+        self._configuration = write_toml(workplace.settings)
         self._asked: dict[str, tuple[str, int]] = {}
         self._view: Any = None
 
@@ -67,7 +68,7 @@ class PlayedNodes:
         question = Message(RecordDict(), 1, kind)
         question.metadata.__dict__["_message_id"] = name
         if kind == MessageType.QUERY:
-            return Message(announcement(client, CLIENTS), reply_to=question)
+            return Message(announcement(client, CLIENTS, lambda: self._configuration), reply_to=question)
         size = self._method.size
         positions = np.sort(np.random.default_rng(client).choice(size, int(FLIPPED * size), replace=False))
         flips = bits_of_positions(positions.astype(np.uint32), size)

@@ -9,7 +9,7 @@ scale on the wire.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from subbit.codecs.vectors import check_vector
 
 SIGNS = np.array([-1, 1], np.float32)
 QUANTISER = RotatedQuantiser(bits=1, fraction=0.0, coarse=SIGNS, fine=SIGNS)
+NEAREST = replace(QUANTISER, nearest=True)
 
 
 @register_codec
@@ -30,8 +31,14 @@ class Drive(Codec[Vector]):
     exact = False
     summary = "rotation and signs, unbiased, one bit a value"
 
+    nearest: bool = field(default=False, repr=False)
+    """Scaled by the sender to where it is nearest, and not unbiased: no matter to the receiver, hence in no name."""
+
+    def contractive(self) -> Drive:
+        return replace(self, nearest=True)
+
     def encode(self, payload: Vector, shared: Shared) -> bytes:
-        return QUANTISER.encode(check_vector(payload, shared), shared.key)
+        return (NEAREST if self.nearest else QUANTISER).encode(check_vector(payload, shared), shared.key)
 
     def decode(self, data: bytes, shared: Shared) -> Vector:
         return QUANTISER.decode(data, shared)

@@ -7,7 +7,7 @@ signed byte a value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,10 @@ class Int8(Codec[Vector]):
     def __post_init__(self) -> None:
         if self.chunk < 1:
             raise ConfigError(f"chunk is {self.chunk}, a chunk has at least one value")
+
+    def contractive(self) -> Int8:
+        """To the nearest level, of which 0 is one: no value ends up farther away than 0, and the largest is exact."""
+        return replace(self, stochastic=False)
 
     def encode(self, payload: Vector, shared: Shared) -> bytes:
         vector = check_vector(payload, shared)

@@ -9,12 +9,15 @@ which is unbiased. With s = sqrt(bucket) a normal vector has levels of one stand
 1/6 at 2.1 bits a value. The draws come from the shared key, so equal keys give equal bytes; senders need keys of their
 own for their errors to average out. On the wire: the norm of each bucket, rounded up to float32, then the signed levels
 by rANS: real bytes where the paper has a bound on Elias codes.
+
+The error of few levels is long: up to sqrt(n) / s times |v|^2 for a bucket of n values. `contractive` sends, in the
+place of the norm, the number with which the same levels are nearest to v: s <l, v> / |l|^2.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,12 +47,17 @@ class Qsgd(Codec[Vector]):
 
     levels: int | str = "sqrt"
     bucket: int = 8192
+    nearest: bool = field(default=False, repr=False)
+    """Scaled by the sender to where it is nearest, and not unbiased: no matter to the receiver, hence in no name."""
 
     def __post_init__(self) -> None:
         if self.levels != "sqrt" and not (isinstance(self.levels, int) and 1 <= self.levels <= MOST_LEVELS):
             raise ConfigError(f'levels is {self.levels!r}, QSGD takes 1 to {MOST_LEVELS} or "sqrt"')
         if self.bucket < 1:
             raise ConfigError(f"bucket is {self.bucket}, a bucket has at least one value")
+
+    def contractive(self) -> Qsgd:
+        return replace(self, nearest=True)
 
     def encode(self, payload: Vector, shared: Shared) -> bytes:
         vector = check_vector(payload, shared)
@@ -65,6 +73,8 @@ class Qsgd(Codec[Vector]):
         draws = uniforms(shared.key ^ ROUNDING_PURPOSE, 0, shared.size)
         levels = self._level_count(shared.size)
         _round(vector, draws, self.bucket, norms, levels, symbols)
+        if self.nearest:
+            _nearest_scales(vector, symbols, self.bucket, levels, norms)
         return values_to_bytes(norms, "float32") + encode_symbols(symbols, 2 * levels + 1)
 
     def decode(self, data: bytes, shared: Shared) -> Vector:
@@ -103,6 +113,18 @@ def _round(vector: Vector, draws: NDArray[np.uint32], bucket: int, norms: Vector
             position = np.abs(np.float64(vector[place])) * scale + np.float64(draws[place]) * 2.0**-32
             level = min(int(position), levels)
             symbols[place] = np.uint16(levels + level if vector[place] >= 0 else levels - level)
+
+
+@njit
+def _nearest_scales(vector: Vector, symbols: Values, bucket: int, levels: int, norms: Vector) -> None:
+    """s <l, v> / |l|^2 in the place of each norm."""
+    for index in range(norms.size):
+        product, squares = 0.0, 0.0
+        for place in range(index * bucket, min((index + 1) * bucket, vector.size)):
+            level = np.float64(np.int64(symbols[place]) - levels)
+            product += level * np.float64(vector[place])
+            squares += level * level
+        norms[index] = np.float32(levels * product / squares) if squares > 0.0 else np.float32(0.0)
 
 
 @njit

@@ -41,6 +41,8 @@ class RunConfig:
     model: str = "subbit/vit-micro"
     pretrained: bool = True
     """False: the same architecture with random weights drawn from the seed."""
+    revision: str = "main"
+    """Of a model from the hub: a branch, a tag or a commit. Only a commit names the same weights for ever."""
     pooling: Literal["auto", "cls", "mean", "pooled"] = "auto"
     select: str = "auto"
     """Which parameters are trained, e.g. "last 5 blocks: weights", "all", "head". `auto` is the method's own choice."""

@@ -28,7 +28,7 @@ from subbit.errors import DataError
 PREFIX = "hf:"
 COLUMNS = {"image": ("image", "img"), "text": ("text", "content"), "label": ("label", "fine_label", "labels")}
 TEST_SPLITS = ("test", "validation", "valid", "val")
-OPTIONS = ("image", "label", "length", "owner", "size", "test", "text", "tokenizer", "train")
+OPTIONS = ("image", "label", "length", "owner", "revision", "size", "test", "text", "tokenizer", "train")
 LARGEST_NUMBER = 4096
 
 
@@ -57,6 +57,8 @@ def parse_address(text: str) -> Address:
     name, config = (name, config) if colon else (path, "")
     if not name:
         raise DataError(f"{text}: the name is missing; need hf:NAME or hf:NAME:CONFIG")
+    if "revision" in options and Path(name).exists():
+        raise DataError(f"{text}: a local folder has no revisions; leave out revision={options['revision']}")
     return Address(name, config or None, options)
 
 
@@ -66,7 +68,7 @@ def open_hub(text: str) -> tuple[Source, Source]:
         import datasets
 
         try:
-            splits = datasets.load_dataset(address.name, address.config)
+            splits = datasets.load_dataset(address.name, address.config, revision=address.options.get("revision"))
         except (
             Exception
         ) as error:  # Whatever the hub, the network, the cache or a parser of one of its many formats raises.

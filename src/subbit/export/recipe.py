@@ -29,6 +29,7 @@ class Recipe:
     """Of one input, e.g. 1x28x28."""
     pretrained: bool
     pooling: str
+    revision: str = "main"
 
     def __post_init__(self) -> None:
         require(0 <= self.model_key < 1 << 64, f"model_key={self.model_key}: needs 64 bits")
@@ -52,6 +53,7 @@ class Recipe:
             pretrained=self.pretrained,
             pooling=self.pooling,
             input_shape=self.shape,
+            revision=self.revision,
         )
 
 
@@ -65,6 +67,7 @@ def recipe_values(workplace: Workplace) -> dict[str, Any]:
         "input_shape": "x".join(str(side) for side in problem.train.inputs.shape[1:]),
         "pretrained": run.pretrained,
         "pooling": run.pooling,
+        "revision": run.revision,
     }
 
 

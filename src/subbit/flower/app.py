@@ -14,6 +14,7 @@ Keys are those of `subbit run`; `subbit flower app` writes such a folder with al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +23,14 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.utils import get_flwr_home
 
+from subbit.errors import ConfigError
 from subbit.flower.node import make_client_app
 
 if TYPE_CHECKING:
     from subbit.config.load import Settings
+    from subbit.flower.memory import NodeMemory
 
-MEMORY_KEY = "memory-folder"
+MEMORY_KEY, QUOTA_KEY = "memory-folder", "memory-quota-mb"
 server_app = ServerApp()
 
 
@@ -76,8 +79,14 @@ def _configuration(context: Context) -> str:
     return write_toml(deployment_settings(context.run_config))
 
 
-def _memory_folder(context: Context) -> Path:
-    return Path(str(context.node_config.get(MEMORY_KEY, get_flwr_home() / "subbit")))
+def node_memory(context: Context) -> NodeMemory:
+    from subbit.flower.memory import DEFAULT_QUOTA_MB, NodeMemory
+
+    folder = Path(str(context.node_config.get(MEMORY_KEY, get_flwr_home()))).expanduser()
+    quota = context.node_config.get(QUOTA_KEY, DEFAULT_QUOTA_MB)
+    if isinstance(quota, bool | str) or not 0 < quota < math.inf:
+        raise ConfigError(f"{QUOTA_KEY}={quota!r} in the node's --node-config: needs megabytes above 0")
+    return NodeMemory(folder, quota * 1e6)
 
 
-client_app = make_client_app(_configuration, _memory_folder)
+client_app = make_client_app(_configuration, node_memory)

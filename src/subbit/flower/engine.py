@@ -1,7 +1,7 @@
 """Flower as an engine: orders are pushed to nodes, replies are taken one by one as they arrive.
 
-The server process keeps no list of replies: at most `PULL_AT_ONCE` undecoded ones are in memory, whatever the number
-of clients. Flower itself reports nothing about a node that was killed or is slow; the deadline here does.
+The server process keeps no list of replies: one undecoded reply is in memory at a time, whatever the number of clients.
+Flower itself reports nothing about a node that is slow; the deadline here does.
 
 A client's memory stays on its node. What the server remembers of it is the turn whose memory counts.
 """
@@ -17,20 +17,33 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from subbit.config.load import write_toml
 from subbit.errors import FrameError
-from subbit.flower.records import order_to_records, printable, records_to_reply
-from subbit.flower.roster import Roster
+from subbit.flower.announcement import Expected, configuration_digest
+from subbit.flower.mailbox import Mailbox
+from subbit.flower.records import (
+    FINISHED,
+    finished_to_records,
+    order_to_records,
+    printable,
+    records_to_reply,
+)
+from subbit.flower.roster import Roster, log
 from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.engines import InProcess
 from subbit.runtime.memory import turn_number
 from subbit.runtime.messages import Failure, Order, Reply
+from subbit.runtime.selection import LOSS
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
 
-PULL_AT_ONCE = 8
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 GRACE_SECONDS = 30.0
 """Flower forgets a message that long after the deadline: a node that wakes up later does not train for nothing."""
+REFRESH_SECONDS = 2.0
+"""While a round waits: who has come or gone?"""
+FINISH_SECONDS = 30.0
+"""At the end of a run, for nodes to say that they forgot it. A node starts a process for that."""
 
 
 class FlowerEngine:
@@ -38,41 +51,48 @@ class FlowerEngine:
 
     def __init__(self, grid: Grid, workplace: Workplace) -> None:
         run, problem = workplace.settings.run, workplace.problem
-        self._grid, self._workplace, self._job, self._deadline = grid, workplace, workplace.job, run.deadline
-        self._roster = Roster(grid, problem.clients, run.deadline)
+        self._workplace, self._job, self._deadline = workplace, workplace.job, run.deadline
+        expected = Expected(problem.clients, configuration_digest(write_toml(workplace.settings)))
+        self._mailbox, self._roster = Mailbox(grid), Roster(grid, expected, run.deadline)
         self._roster.wait(problem.clients_with_data(), run.quorum)
         self._here = InProcess(workplace, run.threads)
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         end = time.monotonic() + self._deadline
         self._roster.refresh()
-        waiting: dict[str, Order] = {}
+        waiting: dict[str, tuple[Order, int]] = {}
         for order in orders:
-            node = self._roster.node_of(order.client)
-            message_id = self._push(order, node) if node is not None else None
-            if message_id is not None:
-                waiting[message_id] = order
-            else:
+            if not self._send(order, waiting):
                 yield Reply(order.client, failure=Failure("absent", "no node of this client is connected"))
-        pause = SHORTEST_PAUSE
+        pause, refreshed = SHORTEST_PAUSE, time.monotonic()
         while waiting:
-            asked, arrived = list(waiting), len(waiting)
-            for start in range(0, len(asked), PULL_AT_ONCE):
-                for message in self._grid.pull_messages(asked[start : start + PULL_AT_ONCE]):
-                    answered = waiting.pop(message.metadata.reply_to_message_id, None)
-                    if answered is not None:
-                        yield self._reply(answered, message)
+            arrived, started = len(waiting), time.monotonic()
+            for message_id, message in self._mailbox.pull(list(waiting)):
+                order, node = waiting.pop(message_id)
+                if _is_gone(message) and self._send(order, waiting, instead_of=node):
+                    continue
+                yield self._reply(order, message)
             arrived -= len(waiting)
-            if time.monotonic() >= end:
+            now = time.monotonic()
+            if now >= end:
                 break
-            pause = SHORTEST_PAUSE if arrived else min(LONGEST_PAUSE, 2 * pause)
+            if now >= refreshed + REFRESH_SECONDS:
+                self._roster.refresh()
+                refreshed = now
+            # In vain, at least as long as the asking took: with many clients it would keep the SuperLink busy.
+            pause = SHORTEST_PAUSE if arrived else max(min(LONGEST_PAUSE, 2 * pause), now - started)
             time.sleep(min(pause, max(0.0, end - time.monotonic())))
-        for order in waiting.values():
+        for order, _ in waiting.values():
             failure = Failure("deadline", f"no answer within {self._deadline:g} s (deadline)")
             yield Reply(order.client, failure=failure)
 
-    def _push(self, order: Order, node: int) -> str | None:
-        """The message's identity, or nothing where Flower refuses it. One at a time, so that it is clear which."""
+    def _send(self, order: Order, waiting: dict[str, tuple[Order, int]], instead_of: int | None = None) -> bool:
+        """Whether the order is on its way, to another node than the one that is gone."""
+        if instead_of is not None:
+            self._roster.refresh()
+        node = self._roster.node_of(order.client)
+        if node is None or node == instead_of:
+            return False
         content = order_to_records(order, self._job)
         message = Message(
             content,
@@ -81,12 +101,37 @@ class FlowerEngine:
             ttl=self._deadline + GRACE_SECONDS,
             group_id=str(turn_number(order.phase, order.round_number)),
         )
-        return next(iter(self._grid.push_messages([message])), None)
+        message_id = self._mailbox.push(message)
+        if message_id is not None:
+            waiting[message_id] = (order, node)
+        return message_id is not None
 
-    def _reply(self, order: Order, message: Message) -> Reply:
+    def finish(self) -> None:
+        """Tell the nodes that they need not remember this job. Whatever happens here, the run is over and good.
+
+        Not where methods are personal: what the nodes remember then is every client's network.
+        """
+        try:
+            if not self._workplace.method("main").personal:
+                self._tell_finished()
+        except Exception as error:
+            log.warning("The nodes were not told that the job is finished (%s)", type(error).__name__)
+
+    def _tell_finished(self) -> None:
+        self._roster.refresh()
+        content, end = finished_to_records(self._job), time.monotonic() + FINISH_SECONDS
+        messages = (Message(content, node, FINISHED, ttl=FINISH_SECONDS) for node in self._roster.nodes())
+        waiting = {name for name in map(self._mailbox.push, messages) if name is not None}
+        while waiting and time.monotonic() < end:
+            waiting -= {name for name, _ in self._mailbox.pull(list(waiting))}
+            time.sleep(LONGEST_PAUSE if waiting else 0.0)
+
+    def _reply(self, order: Order, message: Message | None) -> Reply:
+        if message is None:
+            return Reply(order.client, failure=Failure("record", "its answer cannot be read"))
         if message.has_error():
             code, reason = message.error.code, printable(message.error.reason or "")
-            if code == ErrorCode.NODE_UNAVAILABLE:
+            if _is_gone(message):
                 return Reply(order.client, failure=Failure("absent", f"its node is gone: {reason}"))
             return Reply(order.client, failure=Failure("error", f"Flower error {code}: {reason}"))
         try:
@@ -96,11 +141,17 @@ class FlowerEngine:
 
     def _most_bytes(self, order: Order) -> int:
         """No codec needs more; each frame by itself is bounded again when it is unpacked."""
-        parts = self._workplace.method(order.phase).up_parts()
+        parts = (LOSS,) if order.purpose == "loss" else self._workplace.method(order.phase).up_parts()
         return sum(HEADER_BYTES + 1024 + 8 * part.size for part in parts)
 
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
         return self._here.evaluate(orders)
 
     def close(self) -> None:
+        if self._roster.refused:
+            log.warning("Nodes refused in this run, by cause: %s", dict(self._roster.refused))
         self._here.close()
+
+
+def _is_gone(message: Message | None) -> bool:
+    return message is not None and message.has_error() and message.error.code == ErrorCode.NODE_UNAVAILABLE

@@ -105,8 +105,11 @@ class LocalDeployment:
         self.until(lambda: _listens(self.port), "the SuperLink listens")
         return process
 
-    def supernode(self, node: int, *, key: int | None = None, address: str | None = None) -> subprocess.Popen[bytes]:
-        line = supernode_line(node, self.nodes, address or self.address, self.certificates, free_port())
+    def supernode(
+        self, node: int, *, key: int | None = None, address: str | None = None, partitions: int | None = None
+    ) -> subprocess.Popen[bytes]:
+        """A node of the job, or one that says it is of `partitions`."""
+        line = supernode_line(node, partitions or self.nodes, address or self.address, self.certificates, free_port())
         if key is not None:
             line = line.replace(f"nodes/node-{node}", f"nodes/node-{key}")
         return self.start(line, f"node-{node}")
@@ -143,6 +146,10 @@ class LocalDeployment:
         if not path.exists():
             raise SubbitError(f"the run failed:\n{self.log('run')}")
         return dict(json.loads(path.read_text()))
+
+    def memories(self) -> list[Path]:
+        """What the nodes keep on this machine for their clients."""
+        return sorted((self.folder / "home").rglob("subbit-memory/*/*/*.safetensors"))
 
     def rounds(self) -> list[dict[str, Any]]:
         path = self.results / "events.jsonl"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import tomllib
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from subbit.errors import FrameError, SubbitError
@@ -19,22 +19,38 @@ if TYPE_CHECKING:
     from subbit.runtime.messages import Reply
     from subbit.runtime.workplace import Workplace
 
+FINISHED_ACTION = "finished"
+log = logging.getLogger("flwr")
+
 # Flower starts a process for every message. torch and the rest of the library, which take seconds to import, are
-# imported when an order comes: a node that only says who it is needs neither.
+# imported when a message needs them.
 
 
-def make_client_app(configuration: Callable[[Context], str], memory_folder: Callable[[Context], Path]) -> ClientApp:
-    """`configuration` gives the resolved settings as TOML, `memory_folder` where this node's clients keep things."""
+def make_client_app(configuration: Callable[[Context], str], memory: Callable[[Context], NodeMemory]) -> ClientApp:
+    """`configuration` gives the resolved settings as TOML, `memory` where this node's clients keep things."""
     app = ClientApp()
 
     @app.query()
     def announce(message: Message, context: Context) -> Message:
+        from subbit.flower.announcement import announcement
+
         node = context.node_config
-        return Message(announcement(node.get("partition-id"), node.get("num-partitions")), reply_to=message)
+        numbers = node.get("partition-id"), node.get("num-partitions")
+        return Message(announcement(*numbers, lambda: configuration(context)), reply_to=message)
+
+    @app.query(FINISHED_ACTION)
+    def finished(message: Message, context: Context) -> Message:
+        from subbit.flower.records import records_to_finished
+
+        try:
+            memory(context).forget(records_to_finished(message.content))
+        except SubbitError as error:
+            # Nobody waits for more than an answer; the node's own log has the reason.
+            log.warning("The finished job is not forgotten: %s", error)
+        return Message(RecordDict(), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        from subbit.flower.memory import NodeMemory
         from subbit.flower.records import records_to_order, reply_to_records
         from subbit.runtime.messages import Failure, Reply
 
@@ -45,28 +61,22 @@ def make_client_app(configuration: Callable[[Context], str], memory_folder: Call
                 raise FrameError(
                     "client", f"an order for client {assignment.order.client} at the node of partition-id {client!r}"
                 )
-            reply = take_turn(configuration(context), assignment, NodeMemory(memory_folder(context)))
+            reply = take_turn(configuration(context), assignment, memory(context))
         except SubbitError as error:
-            failure = Failure(getattr(error, "cause", "setup"), str(error))
-            reply = Reply(0, failure=failure)
+            reply = Reply(0, failure=Failure(getattr(error, "cause", "setup"), str(error)))
+        except OSError as error:  # Data or a model that cannot be read or cached. Paths stay on the node.
+            reason = error.strerror or type(error).__name__
+            reply = Reply(0, failure=Failure("setup", f"this node cannot prepare its turn: {reason}"))
         return Message(reply_to_records(reply), reply_to=message)
 
     return app
-
-
-def announcement(partition: object, partitions: object) -> RecordDict:
-    """What a node answers. A node that was started without a partition says -1."""
-    values = {"partition-id": partition, "num-partitions": partitions}
-    return RecordDict(
-        {"node": ConfigRecord({name: value if type(value) is int else -1 for name, value in values.items()})}
-    )
 
 
 def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) -> Reply:
     from subbit.runtime.client import client_turn
 
     workplace = _workplace(configuration, assignment.job)
-    workplace.memories = memory.of(assignment.job)
+    workplace.memories = memory.of(assignment.job, personal=workplace.method("main").personal)
     return client_turn(workplace, assignment.order)
 
 

@@ -9,6 +9,7 @@ Flower stores records by their content, so a broadcast is uploaded once, however
               "head"       the fitted head, only the first time
               "missed-0"   ... the frames of each missed broadcast, or
               "snapshot"   what stands for all of them
+    finished  "order"      job: the node need not remember it any longer
     reply     "reply"      the turn whose memory is to be used next time, or a failure's cause and message
               "frames"     the frames, named 0, 1, ...
               "observed"   a MetricRecord of numbers for the log
@@ -19,27 +20,30 @@ Which client a reply comes from is not in the reply: it follows from the message
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
 
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, MessageType, MetricRecord, RecordDict
 
 from subbit.errors import FrameError
+from subbit.flower.memory import JOB_PATTERN
+from subbit.flower.node import FINISHED_ACTION
 from subbit.runtime.downlink import MOST_MISSED
 from subbit.runtime.memory import NO_MEMORY, turn_number
 from subbit.runtime.messages import Failure, Order, Phase, Purpose, Reply
 
+FINISHED = f"{MessageType.QUERY}.{FINISHED_ACTION}"
+"""The kind of message that says that a job is finished."""
 PURPOSES: dict[str, Purpose] = {purpose: purpose for purpose in get_args(Purpose)}
 MOST_FRAMES = 16
 MOST_OBSERVATIONS = 32
 LONGEST_MESSAGE = 500
 _CAUSE = re.compile(r"[a-z][a-z-]{0,31}")
 _OBSERVATION = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_JOB = re.compile(r"[0-9a-f]{32}")
 _MOST_ROUNDS = 2**32 - 1
+MOST_OBSERVED = 1e100  # Sums of any number of these are finite.
 
 Value = TypeVar("Value")
 
@@ -83,14 +87,11 @@ def records_to_order(records: RecordDict) -> Assignment:
     missed = [f"missed-{index}" for index in range(_whole(fields, "missed", 0, MOST_MISSED))]
     _only(records, {"order", "broadcast", "head", "snapshot", *missed}, "order")
     phase = _field(fields, "phase", str)
-    job = _field(fields, "job", str)
     if phase not in ("head", "main"):
-        raise FrameError("record", f"an order speaks of phase {_shown(phase)}, expected head or main")
-    if _JOB.fullmatch(job) is None:
-        raise FrameError("record", f"an order names the job {_shown(job)}, expected 32 hexadecimal digits")
+        raise FrameError("record", f"an order speaks of phase {shown(phase)}, expected head or main")
     purpose = _field(fields, "purpose", str)
     if purpose not in PURPOSES:
-        raise FrameError("record", f"an order is for {_shown(purpose)}, expected {', '.join(PURPOSES)}")
+        raise FrameError("record", f"an order is for {shown(purpose)}, expected {', '.join(PURPOSES)}")
     known: Phase = "head" if phase == "head" else "main"
     head = _frames(_record(records, "head", ConfigRecord)) if "head" in records else ()
     order = Order(
@@ -104,7 +105,17 @@ def records_to_order(records: RecordDict) -> Assignment:
         snapshot=_frames(_record(records, "snapshot", ConfigRecord)) if "snapshot" in records else (),
         purpose=PURPOSES[purpose],
     )
-    return Assignment(order, job)
+    return Assignment(order, _job(fields))
+
+
+def finished_to_records(job: str) -> RecordDict:
+    return RecordDict({"order": ConfigRecord({"job": job})})
+
+
+def records_to_finished(records: RecordDict) -> str:
+    """The job that is finished."""
+    _only(records, {"order"}, "order")
+    return _job(_record(records, "order", ConfigRecord))
 
 
 def reply_to_records(reply: Reply) -> RecordDict:
@@ -130,7 +141,7 @@ def records_to_reply(records: RecordDict, order: Order, most_bytes: int) -> Repl
     if "cause" in fields:
         cause, message = _field(fields, "cause", str), _field(fields, "message", str)
         if _CAUSE.fullmatch(cause) is None:
-            raise FrameError("record", f"a reply fails for the cause {_shown(cause)}, expected a short word")
+            raise FrameError("record", f"a reply fails for the cause {shown(cause)}, expected a short word")
         return Reply(client, failure=Failure(cause, printable(message)))
     frames = _frames(_record(records, "frames", ConfigRecord))
     total = sum(map(len, frames))
@@ -162,15 +173,22 @@ def _observations(record: Mapping[str, Any]) -> dict[str, float]:
     if len(record) > MOST_OBSERVATIONS:
         raise FrameError("record", f"a reply has {len(record)} observations, expected at most {MOST_OBSERVATIONS}")
     for name, value in record.items():
-        if _OBSERVATION.fullmatch(name) is None or type(value) not in (int, float) or not math.isfinite(value):
-            raise FrameError("value", f"an observation is {_shown(name)} = {_shown(value)}, expected a finite number")
+        if _OBSERVATION.fullmatch(name) is None or type(value) not in (int, float) or not abs(value) <= MOST_OBSERVED:
+            raise FrameError("value", f"an observation is {shown(name)} = {shown(value)}, expected a finite number")
     return {name: float(value) for name, value in record.items()}
+
+
+def _job(fields: Mapping[str, Any]) -> str:
+    job = _field(fields, "job", str)
+    if JOB_PATTERN.fullmatch(job) is None:
+        raise FrameError("record", f"an order names the job {shown(job)}, expected 32 hexadecimal digits")
+    return job
 
 
 def _only(records: RecordDict, names: set[str], what: str) -> None:
     unknown = sorted(set(records) - names)
     if unknown:
-        raise FrameError("record", f"the {what} has a record {_shown(unknown[0])}, expected {', '.join(sorted(names))}")
+        raise FrameError("record", f"the {what} has a record {shown(unknown[0])}, expected {', '.join(sorted(names))}")
 
 
 def _record(records: RecordDict, name: str, kind: type[Value]) -> Value:
@@ -194,5 +212,5 @@ def _whole(record: Mapping[str, Any], name: str, least: int, most: int) -> int:
     return value
 
 
-def _shown(value: object) -> str:
-    return printable(repr(value)[:80])
+def shown(value: object, most: int = 80) -> str:
+    return printable(repr(value)[:most])

@@ -1,7 +1,13 @@
-"""Which node holds which client's data. Nodes say so themselves, once each, when they are first seen.
+"""Which node holds which client's data. Nodes say so themselves, once each, when they are seen.
 
 A node is started with `--node-config "partition-id=K num-partitions=N"`; client K of the job is the node that
-announces K.
+announces K. A node whose announcement does not fit is refused, logged once, and asked again after a while: it may have
+been started anew with the right words.
+
+Who announces a client first holds it for as long as Flower lists the node as connected, however slow it is: nobody can
+take a client from a node that is alive. Another node that announces the same waits, and takes the holder's place when
+the holder is gone. So a node that was restarted and comes back under another identity (without node keys it does) is
+back in its place as soon as Flower misses the heartbeats of the old one, which takes up to a minute.
 """
 
 from __future__ import annotations
@@ -9,30 +15,51 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Sequence
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from subbit.errors import ConfigError, QuorumError
+from subbit.errors import QuorumError
+from subbit.flower.announcement import Expected, RefusedError, read_announcement
+from subbit.flower.mailbox import Mailbox
 from subbit.flower.records import printable
 
 POLL_SECONDS = 0.25
+ASK_AGAIN_SECONDS = 60.0
+AT_ONCE = 64
+"""Nodes that are asked, and heard, in one refresh: however many there are, a round does not wait for it."""
+MOST_LINES = 100
+"""Refusals that are logged. Nodes that come and go under ever new identities shall not fill the server's disk."""
 log = logging.getLogger("flwr")  # Flower's own log, which `flwr run --stream` shows.
 
 
 class Roster:
-    def __init__(self, grid: Grid, clients: int, deadline: float) -> None:
-        self._grid, self._clients, self._deadline = grid, clients, deadline
-        self._node_of: dict[int, int] = {}
+    def __init__(self, grid: Grid, expected: Expected, deadline: float) -> None:
+        self._grid, self._expected, self._deadline = grid, expected, deadline
+        self._mailbox = Mailbox(grid)
+        self._online: set[int] = set()
+        self._ask_at: dict[int, float] = {}
+        """Nodes that are to be asked, and when."""
         self._asked: dict[int, str] = {}
         """Nodes that were asked and have not answered, with the message."""
-        self._online: set[int] = set()
+        self._announced: dict[int, int] = {}
+        """The client that each node announced, in the order in which they did."""
+        self._node_of: dict[int, int] = {}
+        """The node that holds each client. Kept while it is away, until another one takes its place."""
+        self._reasons: dict[int, str] = {}
+        self.refused: Counter[str] = Counter()
+        """How many nodes were refused, by cause."""
 
     def node_of(self, client: int) -> int | None:
         """The node of that client, if there is one and it is connected."""
         node = self._node_of.get(client)
         return node if node in self._online else None
+
+    def nodes(self) -> list[int]:
+        """The connected nodes that hold a client."""
+        return [node for node in self._node_of.values() if node in self._online]
 
     def wait(self, needed: Sequence[int], quorum: float) -> None:
         """Wait until all of these clients have a node; after the deadline a quorum of them is enough."""
@@ -52,42 +79,80 @@ class Roster:
             f"the partition-ids {', '.join(map(str, missing[:10]))}{', ...' if len(missing) > 10 else ''}"
         )
         if len(present) < least:
+            refused = "".join(f". Refused: node {node} {reason}" for node, reason in list(self._reasons.items())[:3])
             raise QuorumError(
                 f"{words}. {least} are needed (quorum={quorum}). Start the missing nodes: flower-supernode ... "
-                f'--node-config "partition-id={missing[0]} num-partitions={self._clients}"'
+                f'--node-config "partition-id={missing[0]} num-partitions={self._expected.clients}"{refused}'
             )
         log.warning("%s. Going on without them", words)
 
     def refresh(self) -> None:
         """Who is connected; ask those who are new, take the answers that are there. Waits for nobody."""
-        self._online = set(self._grid.get_node_ids())
-        known = set(self._node_of.values()) | set(self._asked)
-        for node in sorted(self._online - known):
+        before, self._online = self._online, set(self._grid.get_node_ids())
+        now = time.monotonic()
+        for node in before - self._online:
+            for known in (self._ask_at, self._asked, self._announced, self._reasons):
+                known.pop(node, None)
+        self._ask_at |= dict.fromkeys(self._online - before, now)
+        due = sorted((at, node) for node, at in self._ask_at.items() if at <= now and node not in self._asked)
+        for _, node in due[:AT_ONCE]:
             question = Message(RecordDict(), node, MessageType.QUERY, ttl=self._deadline + 60)
-            for message_id in self._grid.push_messages([question]):
+            message_id = self._mailbox.push(question)
+            if message_id is not None:
                 self._asked[node] = message_id
-        if not self._asked:
-            return
-        nodes = {message_id: node for node, message_id in self._asked.items()}
-        for answer in self._grid.pull_messages(list(nodes)):
-            asked = nodes.get(answer.metadata.reply_to_message_id)
-            if asked is not None:
-                del self._asked[asked]
-                self._enter(asked, answer)
+                del self._ask_at[node]
+        nodes = {message_id: node for node, message_id in list(self._asked.items())[:AT_ONCE]}
+        for node in nodes.values():  # Who does not answer now is last in the queue next time.
+            self._asked[node] = self._asked.pop(node)
+        for message_id, answer in self._mailbox.pull(list(nodes)):
+            node = nodes[message_id]
+            del self._asked[node]
+            try:
+                self._enter(node, answer)
+            except RefusedError as error:
+                self._refuse(node, error)
+        self._succeed()
 
-    def _enter(self, node: int, answer: Message) -> None:
-        if answer.has_error():
-            # Asked again at the next refresh, if it is still there.
-            log.warning("Node %s did not say who it is: %s", node, printable(answer.error.reason or ""))
-            return
-        fields = answer.content.config_records.get("node", ConfigRecord())
-        partition, partitions = fields.get("partition-id"), fields.get("num-partitions")
-        if type(partition) is not int or not 0 <= partition < self._clients or partitions != self._clients:
-            raise ConfigError(
-                f"node {node} announces partition-id {partition!r} of {partitions!r}, but the job has "
-                f'clients={self._clients}: start it with --node-config "partition-id=K num-partitions={self._clients}"'
+    def _enter(self, node: int, answer: Message | None) -> None:
+        self._announced.pop(node, None)
+        try:
+            if answer is None:
+                raise RefusedError("record", "did not say who it is: its answer cannot be read")
+            if answer.has_error():
+                raise RefusedError("error", f"did not say who it is: {printable(answer.error.reason or '')}")
+            client = read_announcement(answer, self._expected)
+        except RefusedError:
+            self._release(node, None)
+            raise
+        self._release(node, client)
+        self._announced[node] = client
+        holder = self._node_of.setdefault(client, node)
+        if holder != node and holder in self._online:
+            raise RefusedError(
+                "taken", f"announces partition-id {client}, which node {holder} holds: it waits until that one is gone"
             )
-        before = self._node_of.get(partition)
-        if before is not None and before in self._online:
-            raise ConfigError(f"nodes {before} and {node} both announce partition-id {partition}: end one of them")
-        self._node_of[partition] = node
+        self._reasons.pop(node, None)
+
+    def _release(self, node: int, client: int | None) -> None:
+        """The node holds no other client than this: it may have been started anew with another number."""
+        self._node_of = {held: holder for held, holder in self._node_of.items() if holder != node or held == client}
+
+    def _succeed(self) -> None:
+        """Whoever waits for a client takes the place of a node that is gone, the first who announced it first."""
+        for node, client in self._announced.items():
+            holder = self._node_of.get(client)
+            if holder != node and holder not in self._online:
+                log.info("Node %s takes the place of node %s, which held client %s", node, holder, client)
+                self._node_of[client] = node
+                self._reasons.pop(node, None)
+
+    def _refuse(self, node: int, error: RefusedError) -> None:
+        self._ask_at[node] = time.monotonic() + ASK_AGAIN_SECONDS
+        if self._reasons.get(node) == str(error):
+            return
+        self._reasons[node] = str(error)
+        self.refused[error.cause] += 1
+        if self.refused.total() <= MOST_LINES:
+            log.warning("Refused (%s): node %s %s", error.cause, node, error)
+        if self.refused.total() == MOST_LINES:
+            log.warning("More refused nodes are counted and not logged")

@@ -14,6 +14,7 @@ from subbit.flower.engine import FlowerEngine
 from subbit.report.folder import RunFolder
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result, run_job
+from subbit.runtime.workplace import Workplace
 
 
 def serve(
@@ -24,14 +25,16 @@ def serve(
     resume: bool,
     report: Callable[[Progress], None] | None = None,
 ) -> Result:
-    return run_job(
-        problem,
-        folder.settings,
-        folder,
-        resume=resume,
-        report=report,
-        make_engine=lambda workplace: FlowerEngine(grid, workplace),
-    )
+    engines = []
+
+    def make_engine(workplace: Workplace) -> FlowerEngine:
+        engines.append(FlowerEngine(grid, workplace))
+        return engines[-1]
+
+    result = run_job(problem, folder.settings, folder, resume=resume, report=report, make_engine=make_engine)
+    for engine in engines:  # After the summary is written: until then the run may have to go on.
+        engine.finish()
+    return result
 
 
 def continue_or_create(settings: Settings, split: str) -> tuple[RunFolder, bool]:

@@ -36,6 +36,7 @@ def simulate(
     except ImportError:
         raise SubbitError("engine=flower needs Flower: pip install 'subbit[flower]'") from None
 
+    from subbit.flower.memory import NodeMemory
     from subbit.flower.node import make_client_app
     from subbit.flower.server import serve
 
@@ -58,7 +59,7 @@ def simulate(
     try:
         run_simulation(
             server_app,
-            make_client_app(lambda context: configuration, lambda context: Path(memory)),
+            make_client_app(lambda context: configuration, lambda context: NodeMemory(Path(memory))),
             num_supernodes=problem.clients,
             backend_config={
                 "init_args": {"num_cpus": workers * threads, "log_to_driver": False},

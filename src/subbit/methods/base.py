@@ -25,8 +25,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from subbit.codecs import Codec, Shared
+from subbit.codecs import Codec, Kind, Shared
 from subbit.data.examples import Examples
+from subbit.methods.honest import FAR, check_within, largest
 from subbit.models.flat import FlatModel
 from subbit.wire.frame import MAXIMUM_EXAMPLES
 
@@ -166,12 +167,23 @@ class Method(ABC, Generic[ParametersType]):
         """An empty accumulator: `order_free` says whether the order of additions can change its bits."""
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
-        """Refuse, with a `PayloadError`, what no honest client could have sent."""
+        """Refuse, with a `PayloadError`, what no honest client could have sent. Asked before `accumulate`.
+
+        Here: real numbers that are not finite or lie beyond `farthest`.
+        """
+        for part in self.up_parts():
+            if part.codec.kind is Kind.VECTOR and payloads[part.name] is not None:
+                check_within(payloads[part.name], self.farthest(part, view), part.name)
+
+    def farthest(self, part: Part, view: Any) -> float:
+        """Largest magnitude of a real number that an honest client sends in that part."""
+        return FAR * max(1.0, largest(view.get(part.name) if isinstance(view, Mapping) else None))
 
     @abstractmethod
     def accumulate(
         self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
-    ) -> None: ...
+    ) -> None:
+        """Add one client's payloads: all of them or, with a `PayloadError`, nothing."""
 
     @abstractmethod
     def step(self, state: State, accumulator: Any, round_number: int) -> State: ...

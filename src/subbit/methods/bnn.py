@@ -40,6 +40,7 @@ from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import ModelError
 from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.methods.honest import FAR, check_variances
 from subbit.methods.local import LocalTraining, train_locally
 from subbit.methods.masks import MOST_MASKS, counts_of
 from subbit.models.binary import BinaryWeights, binarise_activations_
@@ -174,6 +175,16 @@ class Bnn(Method[BnnParameters]):
         if self.parameters.down == "sign" and counts.total:
             counts = Counts(1, (2 * counts.values.astype(np.int64) >= counts.total).astype(np.uint16))
         return {"signs": counts, "real": state["real"]}
+
+    def examine(self, view: Payloads, payloads: Payloads, examples: int, client: int) -> None:
+        super().examine(view, payloads, examples, client)
+        if self.task.flat.statistics is not None:
+            weights = self.size - self.signs
+            check_variances(self.task.flat, view["real"][weights:], payloads["real"][weights:])
+
+    def farthest(self, part: Part, view: Payloads) -> float:
+        # Where running variances are among what is real: these are squares, so that their bound is one too.
+        return super().farthest(part, view) * (1 if self.task.flat.statistics is None else FAR)
 
     def accumulator(self) -> _Sums:
         return _Sums(self.signs, self.real)

@@ -24,6 +24,7 @@ from subbit.aggregate import WeightedMean
 from subbit.codecs import make_codec
 from subbit.data.examples import Examples
 from subbit.methods.base import Method, ParametersType, Part, Payloads, State, Turn, Update, as_float32
+from subbit.methods.honest import FAR, largest
 from subbit.methods.local import train_locally
 from subbit.methods.masks import MaskMethod
 from subbit.models.reparametrisation import Reparametrisation
@@ -66,6 +67,9 @@ class CentralScores(Method[ParametersType]):
 
     def broadcast(self, state: State, round_number: int) -> Payloads:
         return {"scores": state["scores"]}
+
+    def farthest(self, part: Part, view: NDArray[np.float32]) -> float:
+        return FAR * max(1.0, largest(view))
 
     def accumulator(self) -> WeightedMean:
         return WeightedMean(sum(part.size for part in self.up_parts()))

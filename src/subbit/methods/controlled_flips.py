@@ -17,12 +17,12 @@ FedPM's theta drifts to 0 or 1 by chance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.aggregate import SignedCounts
+from subbit.aggregate import MEDIAN, SignedCounts, share_dropped
 from subbit.codecs import Counts, Shared, make_codec
 from subbit.codecs.bits import count_ones
 from subbit.codecs.sampler import Thresholds, sample_bits, thresholds_of_counts
@@ -47,6 +47,10 @@ class ControlledFlipsParameters(ScoreParameters):
     """A place stays as clients hold it until the server's theta is so far away."""
     clamp: float = 0.01
     """theta stays this far from 0 and 1, or a place could never change again."""
+    aggregator: Literal["mean", "trimmed", "median"] = "mean"
+    """How flips become one change: all clients alike, or robustly, place by place, no flip counting as zero."""
+    trim: float = 0.1
+    """For `trimmed`: the share of clients, rounded up, that is dropped at each end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +58,7 @@ class ControlledFlipsParameters(ScoreParameters):
         require(2 <= self.grid <= 1000, f"grid={self.grid}: needs 2 to 1000 steps")
         require(0 <= self.deadzone < 1, f"deadzone={self.deadzone}: needs 0 up to, not including, 1")
         require(0 < self.clamp < 0.5, f"clamp={self.clamp}: needs a number above 0 and below 0.5")
+        require(0 <= self.trim < MEDIAN, f"trim={self.trim}: needs a share from 0 up to, not including, {MEDIAN}")
 
 
 class ControlledFlips(ScoreMethod[ControlledFlipsParameters], IncrementalMethod[ControlledFlipsParameters]):
@@ -142,8 +147,8 @@ class ControlledFlips(ScoreMethod[ControlledFlipsParameters], IncrementalMethod[
         accumulator.add(payloads["flips"], sample_bits(view, self._key(round_number, client)))
 
     def step(self, state: State, accumulator: SignedCounts, round_number: int) -> State:
-        clamp = self.parameters.clamp
-        theta = np.asarray(state["theta"]) + self.parameters.server_rate * accumulator.mean()
+        clamp, trim = self.parameters.clamp, share_dropped(self.parameters.aggregator, self.parameters.trim)
+        theta = np.asarray(state["theta"]) + self.parameters.server_rate * accumulator.mean(trim)
         return {"theta": theta.clip(clamp, 1 - clamp)}
 
     def write_network(self, state: State, network: str, key: int) -> None:

@@ -32,7 +32,7 @@ from subbit.codecs import make_codec
 from subbit.codecs.fedcode import fit_codebook
 from subbit.config.values import require
 from subbit.data.examples import Examples
-from subbit.errors import FrameError
+from subbit.errors import FrameError, PayloadError
 from subbit.methods.base import Held, Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.local import LocalTraining
 from subbit.methods.weights import WeightMethod
@@ -162,11 +162,13 @@ class FedCode(WeightMethod[FedCodeParameters]):
     def accumulate(
         self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
-        """A client that left out what this round is about has no say in it."""
         whole = self.whole_uploads(round_number)
-        if whole and payloads["weights"] is not None:
+        asked, other = ("weights", "codebook") if whole else ("codebook", "weights")
+        if payloads[asked] is None or payloads[other] is not None:
+            raise PayloadError(f"round {round_number} asks for {asked}, and for no {other}", "value")
+        if whole:
             accumulator.weights.add(payloads["weights"], examples)
-        if not whole and payloads["codebook"] is not None:
+        else:
             accumulator.codebooks.append(payloads["codebook"])
         if "statistics" in payloads:
             accumulator.statistics.add(payloads["statistics"], examples)

@@ -39,6 +39,7 @@ from subbit.errors import PayloadError
 from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.fedmask_network import MaskedNetwork
 from subbit.methods.fedmask_parameters import FedMaskParameters
+from subbit.methods.honest import FAR, largest
 from subbit.methods.masks import MOST_MASKS, MaskMethod
 from subbit.models.structure import empty_groups
 
@@ -137,6 +138,9 @@ class FedMask(Method[FedMaskParameters]):
             return {"overlap": Counts(SHARED, overlap.as_votes_of_two()), **real}
         return {"ones": Counts(answered, overlap.ones), "holders": Counts(answered, overlap.holders), **real}
 
+    def farthest(self, part: Part, view: View) -> float:
+        return FAR * max(1.0, largest(view.real))
+
     def accumulator(self) -> Replies:
         return Replies(WeightedMean(self.real.size) if self._sends_real else None)
 
@@ -169,7 +173,8 @@ class FedMask(Method[FedMaskParameters]):
             overlap.add(pack_bits(structure), mask)
         after |= {"ones": overlap.ones, "holders": overlap.holders, "answered": len(accumulator.masks)}
         if accumulator.real is not None:
-            after["real"] = as_float32(accumulator.real.mean())
+            # Where nobody had an example there is no mean.
+            after["real"] = as_float32(accumulator.real.mean()) if accumulator.real.weight else state["real"]
         return after
 
     # The client half.

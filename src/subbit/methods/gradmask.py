@@ -39,6 +39,7 @@ from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.methods.base import Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.gradmask_parameters import GradMaskParameters
+from subbit.methods.honest import check_not_negative
 from subbit.methods.local import train_locally
 from subbit.methods.sensitivity import Kept, keep_exactly, places_of_share
 from subbit.methods.weights import WeightMethod
@@ -206,6 +207,15 @@ class GradMask(WeightMethod[GradMaskParameters]):
             state["mask"] = pack_bits(np.ones(self.size, dtype=np.bool_))
             state["sensitivity"] = np.zeros(self.size, dtype=np.float32)
         return state
+
+    def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
+        super().examine(view, payloads, examples, client)
+        if "sensitivity" in payloads:
+            check_not_negative(payloads["sensitivity"], "sensitivity")
+
+    def farthest(self, part: Part, view: Any) -> float:
+        # Squares of gradients can be anything; all that is made of them is an order of places.
+        return float(np.finfo(np.float32).max) if part.name == "sensitivity" else super().farthest(part, view)
 
     def accumulate(
         self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int

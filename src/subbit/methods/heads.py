@@ -24,8 +24,9 @@ from subbit.aggregate import WeightedMean
 from subbit.codecs import make_codec
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
-from subbit.errors import ModelError, PayloadError
+from subbit.errors import ModelError
 from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.methods.honest import FAR, check_statistics, largest
 from subbit.methods.local import LocalTraining
 from subbit.models.heads import LdaStatistics, solve
 from subbit.models.selection import find_head
@@ -102,6 +103,9 @@ class LinearProbe(HeadMethod):
                 optimizer.step()
         return Update({"head": head_vector(self.task, weight, bias)}, len(data), {"loss": float(loss.detach())})
 
+    def farthest(self, part: Part, view: None) -> float:
+        return FAR * max(1.0, largest(self.task.flat.initial.numpy()))
+
     def accumulator(self) -> WeightedMean:
         return WeightedMean(self.size)
 
@@ -130,6 +134,10 @@ class LdaHead(HeadMethod):
         statistics = LdaStatistics.from_features(self.features(data), data.labels, self.task.classes)
         return Update({"statistics": statistics.to_vector().numpy()}, len(data))
 
+    def examine(self, view: None, payloads: Payloads, examples: int, client: int) -> None:
+        vector = torch.from_numpy(payloads["statistics"])
+        check_statistics(LdaStatistics.from_vector(vector, self.task.classes, self.head.in_features), examples)
+
     def accumulator(self) -> WeightedMean:
         return WeightedMean(self.up_parts()[0].size)
 
@@ -137,10 +145,6 @@ class LdaHead(HeadMethod):
         self, accumulator: WeightedMean, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
         """A sum: each client's statistics already weigh what its data weigh."""
-        counts = payloads["statistics"][: self.task.classes]
-        if (counts < 0).any():
-            # Pooled with the others', these would leave the discriminant of all undefined.
-            raise PayloadError(f"{counts.min():g} examples of a class: needs 0 or more", "value")
         accumulator.add(payloads["statistics"], 1)
 
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:

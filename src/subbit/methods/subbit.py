@@ -24,6 +24,11 @@ What goes down is the change, too. The server knows what clients hold, so that r
 `bits_per_round` is a budget: bits of one upload, header included. The method keeps the most important places that fit.
 Importance is the Kullback-Leibler divergence of the mask before and after, to second order: theta (1 - theta) change^2
 / 2. (The exact divergence is lopsided: near theta = 1 it prefers every step down to any step up.)
+
+What one client can do is bounded. An upload of more places than its share or its budget allows is refused, and so is a
+magnitude that no honest client can have gathered by that round. What is larger than the range of the scores, as that of
+a place that waited for long, counts as the range: one of K answers moves a score by at most 2 score_limit server_rate /
+K. Which way, and where, is the client's word; `aggregator=trimmed` asks for others who say the same.
 """
 
 from __future__ import annotations
@@ -36,20 +41,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subbit.aggregate import WeightedMean
+from subbit.aggregate import MEDIAN, TrimmedMean, WeightedMean, share_dropped
 from subbit.codecs import Counts, Shared, Vector, make_codec
 from subbit.codecs.sampler import uniforms
 from subbit.config.values import require
 from subbit.data.examples import Examples
+from subbit.errors import PayloadError
 from subbit.methods.base import Held, Part, Payloads, State, Turn, Update, as_float32
+from subbit.methods.honest import check_within
 from subbit.methods.incremental import IncrementalMethod
 from subbit.methods.scores import FULL, ScoreMethod, ScoreParameters, as_thresholds, scores_of_thresholds
+from subbit.models.reparametrisation import SCORE_LIMIT
 from subbit.randomness import derive_key
 from subbit.wire.frame import HEADER_BYTES
 
 Levels = NDArray[np.uint16]
 LEAST_PLACES = 256
 """Of an upload without a budget: so small a share of a small network would be a few bytes behind a header of forty."""
+ROUNDING = 1.001
+"""Slack of sums in float32."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,10 @@ class SubbitParameters(ScoreParameters):
     """A place stays as clients hold it until the server's score is so far away."""
     score_limit: float = 5.0
     """Scores stay within: a mask that is certain could never change again."""
+    aggregator: Literal["mean", "trimmed", "median"] = "mean"
+    """How changes become one: all clients alike, or robustly, place by place, where nothing said counts as zero."""
+    trim: float = 0.1
+    """For `trimmed`: the share of clients, rounded up, that is dropped at each end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,6 +103,7 @@ class SubbitParameters(ScoreParameters):
             f"step={self.step}: needs score_limit / 1000 to score_limit",
         )
         require(self.deadzone >= 0, f"deadzone={self.deadzone}: needs 0 or more")
+        require(0 <= self.trim < MEDIAN, f"trim={self.trim}: needs a share from 0 up to, not including, {MEDIAN}")
 
     @property
     def largest_level(self) -> int:
@@ -163,13 +178,18 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
             change = change + turn.memory["residual"]
         ranked = self._most_important_first(change, before.numpy(), turn)
         if self.parameters.bits_per_round is None:
-            sent = ternary(change, ranked[: max(LEAST_PLACES, round(self.parameters.share * self.size))])
+            sent = ternary(change, ranked[: self._most_places()])
         else:
             sent = self._within_budget(change, ranked, self.parameters.bits_per_round)
         if self.parameters.residuals:
             turn.memory["residual"] = as_float32(change - sent)
         observations = {"loss": loss, "places": float(np.count_nonzero(sent)), "moved": float(np.abs(change).mean())}
         return Update({"changes": sent}, len(data), observations)
+
+    def _most_places(self) -> int:
+        """Of an upload without a budget."""
+        share: float = self.parameters.share
+        return max(LEAST_PLACES, round(share * self.size))
 
     def _most_important_first(self, change: Vector, before: Vector, turn: Turn) -> NDArray[np.int64]:
         """Places whose score changed; among equals the lower ones first, so that every machine ranks alike."""
@@ -185,17 +205,16 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
 
     def _within_budget(self, change: Vector, ranked: NDArray[np.int64], bits: int) -> Vector:
         """As many places as fit. The length of a code is no simple function of their number: bisection finds it."""
-        part = self.up_parts()[0]
-        room = bits // 8 - HEADER_BYTES
-
-        def fits(count: int) -> bool:
-            return len(part.codec.encode(ternary(change, ranked[:count]), Shared(self.size))) <= room
-
         fitting, beyond = 0, len(ranked) + 1
         while beyond - fitting > 1:
             middle = (fitting + beyond) // 2
-            fitting, beyond = (middle, beyond) if fits(middle) else (fitting, middle)
+            fits = self._upload_bits(ternary(change, ranked[:middle])) <= bits
+            fitting, beyond = (middle, beyond) if fits else (fitting, middle)
         return ternary(change, ranked[:fitting])
+
+    def _upload_bits(self, sent: Vector) -> int:
+        payload: bytes = self.up_parts()[0].codec.encode(sent, Shared(self.size))
+        return 8 * (HEADER_BYTES + len(payload))
 
     # The server half.
 
@@ -203,18 +222,44 @@ class Subbit(ScoreMethod[SubbitParameters], IncrementalMethod[SubbitParameters])
         scores = scores_of_thresholds(self.initial_thresholds()).numpy()
         return {"scores": scores.clip(-self.parameters.score_limit, self.parameters.score_limit)}
 
-    def accumulator(self) -> WeightedMean:
-        return WeightedMean(self.size)
+    def farthest(self, part: Part, view: Levels) -> float:
+        return self._most_gathered(self.task.rounds)
+
+    def _most_gathered(self, turns: int) -> float:
+        """A turn moves a score by no more than from one end of what is held to the other end of what is trained, and
+        what was not sent waits: turns add up."""
+        gathered = turns if self.parameters.residuals else 1
+        return float(gathered * (self.parameters.score_limit + SCORE_LIMIT) * ROUNDING)
+
+    def accumulator(self) -> WeightedMean | TrimmedMean:
+        if self.parameters.aggregator == "mean":
+            return WeightedMean(self.size)
+        return TrimmedMean(self.size, share_dropped(self.parameters.aggregator, self.parameters.trim))
 
     def accumulate(
-        self, accumulator: WeightedMean, view: Levels, payloads: Payloads, examples: int, round_number: int, client: int
+        self,
+        accumulator: WeightedMean | TrimmedMean,
+        view: Levels,
+        payloads: Payloads,
+        examples: int,
+        round_number: int,
+        client: int,
     ) -> None:
-        # No honest change is longer than the whole range, and every client counts the same: so much, no more, can a
-        # liar move a score.
+        self._refuse_what_nobody_could_send(payloads["changes"], round_number)
+        # What waited with a client may be longer than the whole range of the scores, but more would be no use. And
+        # every client counts the same: so far, no farther, can a liar move a score.
         most = 2 * self.parameters.score_limit
         accumulator.add(np.clip(payloads["changes"], -most, most), 1)
 
-    def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
+    def _refuse_what_nobody_could_send(self, sent: Vector, round_number: int) -> None:
+        places, budget = np.count_nonzero(sent), self.parameters.bits_per_round
+        if budget is None and places > self._most_places():
+            raise PayloadError(f"changes of {places} places, at most {self._most_places()} fit `share`", "value")
+        if budget is not None and self._upload_bits(sent) > budget:
+            raise PayloadError(f"changes of {places} places do not fit bits_per_round={budget}", "value")
+        check_within(sent, self._most_gathered(round_number + 1), "an upload of changes")
+
+    def step(self, state: State, accumulator: WeightedMean | TrimmedMean, round_number: int) -> State:
         limit = self.parameters.score_limit
         scores = np.asarray(state["scores"]) + self.parameters.server_rate * accumulator.mean()
         return {"scores": as_float32(scores.clip(-limit, limit))}

@@ -25,11 +25,12 @@ from subbit.aggregate import WeightedMean
 from subbit.codecs import make_codec
 from subbit.config.values import require
 from subbit.data.examples import Examples
-from subbit.methods.base import Part, State, Task, Turn, Update, as_float32
+from subbit.methods.base import Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.central import CentralScores
+from subbit.methods.honest import check_not_negative, largest
 from subbit.methods.local import LocalTraining
 from subbit.models.popup import RescaledMask, signed_weights
-from subbit.models.reparametrisation import BernoulliMask, clamp_scores_
+from subbit.models.reparametrisation import SCORE_LIMIT, BernoulliMask, clamp_scores_
 from subbit.randomness import derive_key
 
 CANDIDATE_BATCH = 128
@@ -125,6 +126,13 @@ class Supermask(CentralScores[SupermaskParameters]):
                 predicted = self.task.flat.module(data.inputs[batch]).argmax(dim=1)
                 right += int((predicted == data.labels[batch]).sum())
         return right / len(data)
+
+    def examine(self, view: NDArray[np.float32], payloads: Payloads, examples: int, client: int) -> None:
+        super().examine(view, payloads, examples, client)
+        check_not_negative(payloads["candidates"], "the share of right answers of a mask")
+
+    def farthest(self, part: Part, view: NDArray[np.float32]) -> float:
+        return 1.0 if part.name == "candidates" else max(SCORE_LIMIT, largest(self.initial_scores()))
 
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
         # The mean over clients, weighted by examples, of their shares is the share of all examples.

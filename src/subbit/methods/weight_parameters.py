@@ -51,7 +51,7 @@ class WeightParameters(PrivateTraining):
         return self._codec(self.codec, self.bits, self.fraction)
 
     def make_down_codec(self) -> Codec[Any]:
-        return self._codec(self.down_codec, self.down_bits, self.down_fraction)
+        return self._codec(self.down_codec, self.down_bits, self.down_fraction).contractive()
 
     def _codec(self, name: WeightCodec, bits: float, fraction: float) -> Codec[Any]:
         options: dict[str, dict[str, Any]] = {

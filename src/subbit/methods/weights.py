@@ -12,8 +12,9 @@ in float32, and are averaged the same way; otherwise they never change.
 
 The weights go down whole, or (`down_codec`) as their change since the last broadcast, compressed. Receivers then hold
 a vector that lags behind the server's: its next change is the difference between the two, so that whatever a broadcast
-lost is part of the next one (Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze", ICML 2019). Clients train from what they
-hold, and their changes count from there.
+lost is part of the next one (Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze", ICML 2019). That needs a codec that brings
+receivers nearer in every round (`Codec.contractive`), which an unbiased one of few bits does not. Clients train from
+what they hold, and their changes count from there.
 
 A client that lies can move a mean as far as it likes. `aggregator` and `clip_norm` bound what one client can do, and
 then every client has the same weight, since the number of examples is the client's word too: see
@@ -30,12 +31,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.aggregate import MEDIAN, TrimmedMean, WeightedMean, clip_to_norm
+from subbit.aggregate import TrimmedMean, WeightedMean, clip_to_norm, share_dropped
 from subbit.codecs import Shared, make_codec
 from subbit.codecs.topk import with_error_feedback
 from subbit.data.examples import Examples
 from subbit.errors import ConfigError
 from subbit.methods.base import Held, ParametersType, Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.methods.honest import FAR, check_variances
 from subbit.methods.incremental import IncrementalMethod
 from subbit.methods.local import train_locally
 from subbit.methods.weight_parameters import WeightParameters
@@ -161,11 +163,20 @@ class WeightMethod(IncrementalMethod[ParametersType]):
 
     # The server half.
 
+    def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
+        super().examine(view, payloads, examples, client)
+        if "statistics" in payloads:
+            check_variances(self.task.flat, view["statistics"], payloads["statistics"])
+
+    def farthest(self, part: Part, view: Any) -> float:
+        # Variances are squares, so that their bound is one too.
+        return super().farthest(part, view) * (FAR if part.name == "statistics" else 1)
+
     def accumulator(self) -> WeightedMean | TrimmedMean:
         size = sum(part.size for part in self.up_parts())
         if self.parameters.aggregator == "mean":
             return WeightedMean(size)
-        return TrimmedMean(size, MEDIAN if self.parameters.aggregator == "median" else self.parameters.trim)
+        return TrimmedMean(size, share_dropped(self.parameters.aggregator, self.parameters.trim))
 
     def accumulate(
         self,

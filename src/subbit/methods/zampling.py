@@ -38,6 +38,7 @@ from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import ConfigError
 from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update
+from subbit.methods.honest import check_not_negative
 from subbit.methods.local import train_locally
 from subbit.methods.masks import MOST_MASKS, MaskMethod, counts_of
 from subbit.methods.scores import FULL, as_thresholds
@@ -215,6 +216,14 @@ class Zampling(Method[ZamplingParameters]):
         drawn = uniforms(derive_key(self.task.seed, "initial-p"), 0, self.places)
         return drawn if start == "uniform" else beta_table(float(start))[drawn >> np.uint32(22)]
 
+    def examine(self, view: Thresholds, payloads: Payloads, examples: int, client: int) -> None:
+        super().examine(view, payloads, examples, client)
+        if not self.counted:
+            check_not_negative(payloads["bits"], "a list of probabilities")
+
+    def farthest(self, part: Part, view: Thresholds) -> float:
+        return 1.0  # Probabilities.
+
     def accumulator(self) -> MaskCounts | WeightedMean:
         return MaskCounts(self.places) if self.counted else WeightedMean(self.places)
 
@@ -223,8 +232,7 @@ class Zampling(Method[ZamplingParameters]):
     ) -> None:
         received = payloads["bits"]
         if not self.counted:
-            # A client may send any number; a probability lies in [0, 1].
-            accumulator.add(received.clip(0, 1), 1.0)
+            accumulator.add(received, 1.0)
         elif self.parameters.codec == "flips":
             accumulator.add(received ^ sample_bits(view, self._reference_key(round_number, client)))
         else:

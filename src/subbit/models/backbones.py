@@ -28,6 +28,7 @@ class Architecture:
     kind: Kind
     pooling: str
     options: dict[str, Any] = field(default_factory=dict)
+    revision: str = "main"
 
     @property
     def width(self) -> int:
@@ -70,6 +71,7 @@ class Architecture:
         model, report = self.model_class.from_pretrained(
             self.source,
             config=self.config,
+            revision=self.revision,
             use_safetensors=True,
             dtype=float32,
             output_loading_info=True,
@@ -92,7 +94,7 @@ class Architecture:
         return Classifier(model, head, self.pooling, preprocess, kind=self.kind, padding=padding)
 
 
-def read_architecture(source: str, config: Any, pooling: str) -> Architecture:
+def read_architecture(source: str, config: Any, pooling: str, revision: str = "main") -> Architecture:
     """What kind of network this is, and the class that builds it; refuses what is none of the kinds."""
     from transformers import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING, CLIPVisionModel, VideoMAEForVideoClassification
 
@@ -120,7 +122,7 @@ def read_architecture(source: str, config: Any, pooling: str) -> Architecture:
     options: dict[str, Any] = {}
     if pooling != "pooled" and can_leave_out_pooler:
         options["add_pooling_layer"] = False  # Weights that nothing reads should not be trained and sent.
-    return Architecture(source, config, model_class, kind, pooling, options)
+    return Architecture(source, config, model_class, kind, pooling, options, revision)
 
 
 def _generates(config: Any) -> bool:

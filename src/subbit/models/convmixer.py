@@ -110,13 +110,13 @@ def is_convmixer(source: str) -> bool:
     return isinstance(settings, dict) and str(settings.get("architecture", "")).startswith("convmixer_")
 
 
-def load_convmixer(source: str, classes: int, key: int, pretrained: bool = True) -> Classifier:
+def load_convmixer(source: str, classes: int, key: int, pretrained: bool = True, revision: str = "main") -> Classifier:
     """The backbone with timm's weights (or, with `pretrained=False`, the random ones of now) and a fresh head."""
     from safetensors import safe_open
 
     from subbit.data.batches import Preprocess
 
-    config, weights = _files(source)
+    config, weights = _files(source, revision)
     settings: dict[str, Any] = json.loads(config.read_text(encoding="utf-8"))
     with safe_open(weights, "pt") as file:
         shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -150,7 +150,7 @@ def _built(source: str, shapes: dict[str, list[int]], architecture: str) -> Conv
     return ConvMixerBackbone(stem[0], depth, mixing[2], stem[2], stem[1], activation).to(torch.float32)
 
 
-def _files(source: str) -> tuple[Path, Path]:
+def _files(source: str, revision: str) -> tuple[Path, Path]:
     if Path(source).is_dir():
         config, weights = (Path(source) / name for name in FILES)
         if not weights.is_file():
@@ -158,5 +158,5 @@ def _files(source: str) -> tuple[Path, Path]:
         return config, weights
     from huggingface_hub import hf_hub_download
 
-    config, weights = (Path(hf_hub_download(source, name)) for name in FILES)
+    config, weights = (Path(hf_hub_download(source, name, revision=revision)) for name in FILES)
     return config, weights

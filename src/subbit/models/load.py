@@ -7,6 +7,7 @@ refused, where transformers would go on with random ones.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from subbit.models.vgg import Vgg, VggSmall
 from subbit.randomness import derive_key, torch_randomness
 
 BUNDLED = {"subbit/vit-micro": Path(__file__).with_name("vit_micro")}
+BUNDLED_SHA256 = {"subbit/vit-micro": "1ae15e0efd3faa2e4a2133be32ac7363da6f745703c03598155adc94912e6ff6"}
+"""Of the weights, as published with this version: others would silently be another model under the same name."""
 SMALL_MODELS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
     "mlp": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
     "mnistfc": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
@@ -106,17 +109,20 @@ def load_classifier(
     pretrained: bool = True,
     pooling: str = "auto",
     input_shape: tuple[int, ...] | None = None,
+    revision: str = "main",
 ) -> Classifier | SmallNetwork:
     """The network of that name with a fresh linear head of `classes` units.
 
     `pretrained=False` is the same architecture with random weights. Whatever is random is drawn from `key`. Small
-    networks are always random and need `input_shape`, the shape of one example.
+    networks are always random and need `input_shape`, the shape of one example. `revision` is that of a hub model.
     """
     if classes < 1:
         raise ModelError(f"classes={classes}: needs at least 1")
+    folder = BUNDLED.get(name, Path(name).expanduser())
+    if revision != "main" and (name in SMALL_MODELS or folder.is_dir()):
+        raise ModelError(f"revision={revision!r}: {name!r} is not from the hub and has no revisions; leave it out")
     if name in SMALL_MODELS:
         return _small(name, classes, key, input_shape)
-    folder = BUNDLED.get(name, Path(name).expanduser())
     if not folder.is_dir() and (name in BUNDLED or "/" not in name):
         known = [*SMALL_MODELS, *BUNDLED]
         near = get_close_matches(name, known, n=1)
@@ -124,9 +130,21 @@ def load_classifier(
         raise ModelError(f"no model {name!r}: {hint} (or a hub name such as owner/model, or a folder)")
     source = str(folder) if folder.is_dir() else name
     with quiet(), torch_randomness(derive_key(key, "backbone")), explained(name):
+        if name in BUNDLED and pretrained:
+            _check_bundled(name)
         if is_convmixer(source):
-            return load_convmixer(source, classes, key, pretrained)
-        return _transformers_model(source, classes, key, pretrained, pooling, input_shape)
+            return load_convmixer(source, classes, key, pretrained, revision)
+        return _transformers_model(source, classes, key, pretrained, pooling, input_shape, revision)
+
+
+def _check_bundled(name: str) -> None:
+    path = BUNDLED[name] / "model.safetensors"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != BUNDLED_SHA256[name]:
+        raise ModelError(
+            f"{path} has SHA-256 {digest[:16]}..., not the {BUNDLED_SHA256[name][:16]}... of this version: "
+            "it is damaged or was changed; install subbit again, or give your own weights as model=FOLDER"
+        )
 
 
 def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | None) -> SmallNetwork:
@@ -145,29 +163,35 @@ def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | Non
 
 
 def _transformers_model(
-    source: str, classes: int, key: int, pretrained: bool, pooling: str, input_shape: tuple[int, ...] | None
+    source: str,
+    classes: int,
+    key: int,
+    pretrained: bool,
+    pooling: str,
+    input_shape: tuple[int, ...] | None,
+    revision: str,
 ) -> Classifier:
     from transformers import AutoConfig
 
     from subbit.data.batches import Preprocess
 
-    config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    architecture = read_architecture(source, config, pooling)
+    config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+    architecture = read_architecture(source, config, pooling, revision)
     if input_shape is not None:
         architecture.check_inputs(input_shape)
     model = architecture.load() if pretrained else architecture.random()
     preprocess = None
     if architecture.kind != "text":
-        mean, std = _normalisation(source, clip=config.model_type in ("clip", "clip_vision_model"))
+        mean, std = _normalisation(source, revision, clip=config.model_type in ("clip", "clip_vision_model"))
         channels = getattr(architecture.config, "num_channels", 3)
         preprocess = Preprocess(architecture.image_size, channels, mean, std)
     head = kaiming_(nn.Linear(architecture.width, classes), key)
     return architecture.classifier(model, head, preprocess)
 
 
-def _normalisation(source: str, clip: bool) -> tuple[list[float], list[float]]:
+def _normalisation(source: str, revision: str, clip: bool) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of the pixels that the model was trained on, from the file beside its weights."""
-    settings = _preprocessor_settings(source)
+    settings = _preprocessor_settings(source, revision)
     if settings.get("do_normalize") is False:
         return [0.0], [1.0]
     default = (CLIP_MEAN, CLIP_STD) if clip else ([0.5], [0.5])
@@ -180,7 +204,7 @@ def _normalisation(source: str, clip: bool) -> tuple[list[float], list[float]]:
     return mean, std
 
 
-def _preprocessor_settings(source: str) -> dict[str, Any]:
+def _preprocessor_settings(source: str, revision: str) -> dict[str, Any]:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -188,7 +212,7 @@ def _preprocessor_settings(source: str) -> dict[str, Any]:
     path = Path(source) / file_name
     if not Path(source).is_dir():
         try:
-            path = Path(hf_hub_download(source, file_name))
+            path = Path(hf_hub_download(source, file_name, revision=revision))
         except LocalEntryNotFoundError:
             raise  # Not reachable is not the same as not there: another normalisation would silently be another model.
         except EntryNotFoundError:

@@ -85,6 +85,8 @@ def _own_networks(workplace: Workplace, engine: Engine, state: ServerState) -> d
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
     found = {}
     for reply in engine.train(make_orders(downlink, state, clients, head_frame, "evaluate")):
-        if reply.failure is None and reply.observations["examples"] > 0:
-            found[reply.client] = reply.observations["correct"] / reply.observations["examples"]
+        examples, correct = (reply.observations.get(name, -1.0) for name in ("examples", "correct"))
+        # Whoever fails, or says what cannot be, is left out of the mean.
+        if reply.failure is None and examples > 0 and 0 <= correct <= examples:
+            found[reply.client] = correct / examples
     return dict(sorted(found.items()))

@@ -79,6 +79,7 @@ def build_problem(run: RunConfig) -> Problem:
         key=derive_key(run.seed, "model"),
         pretrained=run.pretrained,
         pooling=run.pooling,
+        revision=run.revision,
         input_shape=tuple(dataset.train.inputs.shape[1:]),
     )
     return Problem(
