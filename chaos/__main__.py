@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from random import Random
 
 from chaos import disks, kills
 from chaos.damage import damage
-from chaos.jobs import Jobs
+from chaos.jobs import JOBS, Jobs
 from chaos.trial import FAILED, OUTCOMES, SKIPPED, FailedError, Outcome, Skipped, Trial
 
 Kind = Callable[[Trial], Outcome]
@@ -68,6 +69,13 @@ def order(seed: int) -> Iterator[str]:
         yield from cards
 
 
+def with_deployments(others: Iterator[str]) -> Iterator[str]:
+    """One after every forty others, which take about as long."""
+    while True:
+        yield from islice(others, 40)
+        yield "deployment"
+
+
 def attempt(jobs: Jobs, scratch: Path, kind: str, seed: int) -> Outcome:
     """One trial, from planting the canaries to looking at them again."""
     function = deployment if kind == "deployment" else KINDS[kind][0]
@@ -83,7 +91,7 @@ def attempt(jobs: Jobs, scratch: Path, kind: str, seed: int) -> Outcome:
     finally:
         trial.close()
     seconds = time.monotonic() - began
-    story = "; ".join(trial.story)
+    story = "; ".join(words if len(words) < 400 else f"{words[:400]} ..." for words in trial.story).replace("\n", " / ")
     print(f"{kind:>10} seed {seed:<6} {seconds:6.1f} s  {outcome.name:<9} {story}", flush=True)
     if outcome.name == FAILED:
         print(f"           FAILED: {outcome.words}\n           kept: {trial.folder}", flush=True)
@@ -106,21 +114,24 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="no trial begins later")
     parser.add_argument("--seed", type=int, default=0, help="of the first trial; the next one has the next")
     parser.add_argument(
-        "--only", choices=[*KINDS, "deployment"], action="append", help="only this kind; may be said twice"
+        "--only", choices=[*KINDS, "deployment"], action="append", help="only this kind; may be said again"
     )
+    parser.add_argument("--job", choices=list(JOBS), action="append", help="only this job; may be said again")
     parser.add_argument("--trials", type=int, default=sys.maxsize)
     parser.add_argument("--deployment", action="store_true", help="also real SuperLinks and SuperNodes, minutes each")
-    parser.add_argument("--folder", type=Path, help="where to work; a new one under the system's temporary folder")
+    parser.add_argument(
+        "--folder", type=Path, help="where to work; must be new; one under the system's temporary folder"
+    )
     options = parser.parse_args()
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Even where it was started in the background.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    scratch = options.folder or Path(tempfile.mkdtemp(prefix="subbit-chaos-"))
-    scratch.mkdir(parents=True, exist_ok=True)
-    scratch = scratch.resolve()
+    if options.folder:
+        options.folder.mkdir(parents=True)
+    scratch = (options.folder or Path(tempfile.mkdtemp(prefix="subbit-chaos-"))).resolve()
     end = time.monotonic() + options.seconds
     print(f"seed {options.seed}, {options.seconds:g} s, in {scratch}", flush=True)
-    jobs = Jobs(scratch / "undisturbed")
+    jobs = Jobs(scratch / "undisturbed", options.job or tuple(JOBS))
     jobs.warm_up()
     outcomes: dict[str, Counter[str]] = {kind: Counter() for kind in options.only or KINDS}
     kinds: Iterator[str] = (kind for kind in order(options.seed) if kind in outcomes)
@@ -128,11 +139,7 @@ def main() -> int:
         outcomes["deployment"] = Counter()
     if "deployment" in outcomes:
         others = kinds if len(outcomes) > 1 else iter(())
-        kinds = (
-            kind
-            for _ in count()
-            for kind in (*(each for each, _ in zip(others, range(40), strict=False)), "deployment")
-        )
+        kinds = with_deployments(others)
     for seed, kind in zip(range(options.seed, options.seed + options.trials), kinds, strict=False):
         if time.monotonic() > end:
             break
@@ -140,6 +147,8 @@ def main() -> int:
     print(table(outcomes))
     failed = sum(found[FAILED] for found in outcomes.values())
     disks.free_of_mounts(scratch)
+    if not failed:
+        shutil.rmtree(scratch)
     return 1 if failed else 0
 
 

@@ -46,7 +46,7 @@ def disk(trial: Trial) -> Outcome:
         _no_halves(trial)
         if ended.status:
             trial.say(clear_line(ended))
-        return trial.judge(trial.carry_on() if ended.status else ended)
+        return trial.finished(trial.carry_on() if ended.status else ended)
     canaries = 16 * 4096
     size = canaries + trial.random.randint(1, total + total // 4)
     files = trial.random.randint(20, 24 + len(trial.normal.sizes))
@@ -63,7 +63,7 @@ def disk(trial: Trial) -> Outcome:
                 trial.say(f"resumed without room: {clear_line(again) if again.status else 'it ends'}")
             remount(trial, f"size={ROOM},nr_inodes=9999")
             ended = trial.carry_on()
-        outcome = trial.judge(ended)
+        outcome = trial.finished(ended)
         trial.look_around()
     trial.before = trial.look()
     return outcome
@@ -123,7 +123,7 @@ def _job_is_a_dangling_link(trial: Trial) -> dict[str, str]:
 
 
 def _odd_but_possible(trial: Trial) -> dict[str, str]:
-    name = trial.random.choice(("with space", "[red]markup[/red]", "ünï", "-", "new\nline", "q'uo\"te", "%s{0}"))
+    name = trial.random.choice(("with space", "[red]markup", "ünï", "-", "new\nline", "q'uo\"te", "%s{0}"))
     trial.ours.append(trial.work / name)
     trial.path = trial.work / name / "job"
     return {"folder": name}
@@ -169,7 +169,7 @@ def read_only(trial: Trial) -> Outcome:
         if canary.differences(inside, canary.look(trial.runs, ())):
             raise FailedError("a read-only folder changed")
         remount(trial, "rw")
-        outcome = trial.judge(trial.carry_on())
+        outcome = trial.finished(trial.carry_on())
         trial.look_around()
     trial.before = trial.look()
     return outcome
@@ -208,7 +208,7 @@ def full_output(trial: Trial) -> Outcome:
     trial.say(f"{kind}: status {ended.status}")
     if ended.status and kind == "full":  # Nobody is told that a pipe has no reader: that is the custom.
         trial.say(clear_line(ended))
-    return trial.judge(trial.carry_on() if ended.status else ended)
+    return trial.finished(trial.carry_on() if ended.status else ended)
 
 
 def free_of_mounts(scratch: Path) -> None:

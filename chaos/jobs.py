@@ -46,8 +46,8 @@ class Undisturbed:
 class Jobs:
     """Results of undisturbed runs, made when they are first asked for."""
 
-    def __init__(self, scratch: Path) -> None:
-        self.scratch, self._found = scratch, dict[str, Undisturbed]()
+    def __init__(self, scratch: Path, names: Sequence[str] = tuple(JOBS)) -> None:
+        self.scratch, self.names, self._found = scratch, tuple(names), dict[str, Undisturbed]()
         scratch.mkdir(parents=True, exist_ok=True)
 
     def words(self, name: str) -> list[str]:
@@ -83,7 +83,7 @@ class Jobs:
             from subbit.runtime.problem import build_problem
             from subbit.runtime.run import run_job
 
-            for name in ("deltamask-lda", "fedmask", "fedavg-eden"):
+            for name in self.names[:3]:
                 settings = resolve({}, [*self.words(name), "rounds=1"])
                 run_job(build_problem(settings.run), settings)
             listed.write_text("\n".join(sys.modules))

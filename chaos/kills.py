@@ -60,7 +60,7 @@ def kill(trial: Trial) -> Outcome:
         if ended.status > 0:
             trial.say(clear_line(ended))
         words = ["resume", "runs/job"] if (trial.path / "checkpoint").exists() else words
-    return trial.judge(trial.carry_on())
+    return trial.finished(trial.carry_on())
 
 
 def interrupt(trial: Trial) -> Outcome:
@@ -82,7 +82,7 @@ def interrupt(trial: Trial) -> Outcome:
         trial.say(clear_line(ended))
         if left := list(trial.path.rglob("*.tmp")):
             raise FailedError(f"Ctrl-C left {left}")
-    return trial.judge(trial.carry_on())
+    return trial.finished(trial.carry_on())
 
 
 def worker(trial: Trial) -> Outcome:
@@ -108,7 +108,7 @@ def worker(trial: Trial) -> Outcome:
     if ended.status:
         trial.say(clear_line(ended))
         ended = trial.carry_on()
-    return trial.judge(ended)
+    return trial.finished(ended)
 
 
 def twice(trial: Trial) -> Outcome:

@@ -52,7 +52,8 @@ class Trial:
         return canary.look(self.folder, tuple(self.ours))
 
     def choose_job(self, *names: str, workers: int | None = None) -> None:
-        self.name = self.random.choice(names or tuple(JOBS))
+        among = [name for name in names or JOBS if name in self.jobs.names]
+        self.name = self.random.choice(among or self.jobs.names)
         self.workers = workers or (2 if self.random.random() < 0.12 else 1)
         self.normal = self.jobs.undisturbed(self.name)
         self.words = self.jobs.words(self.name)
@@ -133,6 +134,13 @@ class Trial:
             if checked.status:
                 raise FailedError(f"check after the end: {checked.out}{checked.err}")
         return self.compare(path)
+
+    def finished(self, ended: Ended) -> Outcome:
+        """Nothing of the run was damaged: with or without failures, it has to come to its end."""
+        outcome = self.judge(ended)
+        if outcome.name == LINE:
+            raise FailedError(f"it does not come to its end: {outcome.words}")
+        return outcome
 
     def compare(self, path: Path) -> Outcome:
         summary = json.loads((path / "summary.json").read_text())
