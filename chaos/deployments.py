@@ -24,7 +24,7 @@ def deployment(trial: Trial) -> Outcome:
     place.mkdir()
     settings = resolve({}, [*trial.words, f"deadline={DEADLINE}"])
     job = {key: value for key, value in vars(settings.run).items() if key not in ("name", "folder")}
-    job |= {key: value for key, value in vars(settings.parameters).items() if key in ("codec", "down_codec")}
+    job |= vars(settings.parameters)
     faults = [trial.random.choice(("node", "node", "server")) for _ in range(trial.random.choice((1, 1, 2)))]
     with LocalDeployment(place, job, secure=False) as deployed:
         link = deployed.superlink()
