@@ -10,7 +10,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import subbit
-from subbit.errors import ConfigError, DataError, ModelError
+from subbit.data import Examples
+from subbit.errors import ConfigError, DataError, ModelError, RunFolderError
+from subbit.report.folder import RunFolder
+from subbit.runtime.problem import build_problem
 from tests.problems import digits_problem, mlp
 
 
@@ -87,3 +90,57 @@ def test_an_lstm_is_a_module_like_any_other() -> None:
     result = subbit.fine_tune(Reader(), clients(), clients()[0], rounds=1, select="lstm*")
     assert result.failed_clients == 0
     assert result.parameters == 4 * 12 * (8 + 12 + 2)
+
+
+def test_a_folder_says_that_module_and_data_were_given_and_how_to_go_on(tmp_path: Path) -> None:
+    """The command line cannot build them; before, it ran another job, or died with a traceback."""
+
+    class StopError(Exception):
+        pass
+
+    def stop(progress: object) -> None:
+        raise StopError
+
+    job = {"method": "topk", "rounds": 3}
+    whole = subbit.fine_tune(mlp(), clients(), clients()[0], folder=tmp_path / "whole", **job)
+    with pytest.raises(StopError):
+        subbit.fine_tune(mlp(), clients(), clients()[0], folder=tmp_path / "mine", report=stop, **job)
+    folder = RunFolder.open(tmp_path / "mine")
+    assert (folder.settings.run.model, folder.settings.run.dataset) == ("given", "given")
+    with pytest.raises(ConfigError, match=r"given to subbit\.fine_tune.*resume=True"):
+        build_problem(folder.settings.run)
+    with pytest.raises(RunFolderError, match="other settings or other data"):
+        subbit.fine_tune(mlp(), clients(), clients()[0], folder=tmp_path / "mine", resume=True, method="topk", rounds=9)
+    resumed = subbit.fine_tune(mlp(), clients(), clients()[0], folder=tmp_path / "mine", resume=True, **job)
+    assert resumed.model_sha256 == whole.model_sha256
+    assert resumed.total_bytes == whole.total_bytes
+
+
+def test_resuming_what_has_not_begun_begins_it(tmp_path: Path) -> None:
+    result = subbit.fine_tune(mlp(), clients(), clients()[0], rounds=1, folder=tmp_path / "new", resume=True)
+    assert result.rounds == 1
+    with pytest.raises(ConfigError, match="give the folder"):
+        subbit.fine_tune(mlp(), clients(), clients()[0], rounds=1, resume=True)
+
+
+def test_personal_networks_are_judged_on_their_owners_test_examples() -> None:
+    """Two clients whose labels are opposite: alone each is right about its own, together nobody is."""
+    generator = torch.Generator().manual_seed(0)
+
+    def examples(owner: str, count: int) -> Examples:
+        inputs = torch.randn(count, 8, generator=generator)
+        labels = ((inputs[:, 0] > 0) == (owner == "a")).long()
+        return Examples(inputs, labels, (owner,) * count)
+
+    given = [examples(owner, 200) for owner in "ab"]
+    held_out = [examples(owner, 100) for owner in "ab"]
+    inputs, labels = (torch.cat([getattr(each, name) for each in held_out]) for name in ("inputs", "labels"))
+    test = Examples(inputs, labels, ("a",) * 100 + ("b",) * 100)
+    module = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    job = {"rounds": 4, "epochs": 5, "learning_rate": 0.01}
+    alone = subbit.fine_tune(module, given, test, method="standalone", **job)
+    assert min(alone.accuracy_by_client.values()) > 0.9
+    together = subbit.fine_tune(module, given, test, method="fedavg", evaluate="personal", **job)
+    assert together.accuracy < 0.7
+    with pytest.raises(DataError, match="owners"):
+        subbit.fine_tune(module, [given[0], Examples(given[1].inputs, given[1].labels)], test, rounds=1)

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from subbit.config.load import resolve
+from subbit.config.schema import GIVEN
 from subbit.data import Examples, as_examples
-from subbit.errors import ConfigError, DataError
-from subbit.report.folder import RunFolder
+from subbit.errors import ConfigError, DataError, RunFolderError
+from subbit.report.folder import RunFolder, is_started
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result, run_job
 
@@ -28,6 +29,7 @@ def fine_tune(
     pretrained: bool = True,
     head: str = "keep",
     folder: str | Path | None = None,
+    resume: bool = False,
     report: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Result:
@@ -37,6 +39,9 @@ def fine_tune(
     a pair of tensors (inputs, labels) or `subbit.data.Examples`. `settings` are the keys of `subbit run` and of the
     method, e.g. `rounds=5, select="all: weights", learning_rate=0.1`. The module itself is not changed:
     `result.module` is the trained copy.
+
+    With `folder` the run can be resumed after an interruption: the same call with `resume=True` goes on after the last
+    finished round. Where there is nothing to go on with, it starts.
 
     With `workers` above 1 the module and the data must be picklable, and a script needs `if __name__ == "__main__":`.
     """
@@ -55,6 +60,7 @@ def fine_tune(
             raise ConfigError(f"{key}: fine_tune takes the module and the clients' data as arguments instead")
     path = Path(folder) if folder is not None else None
     values = {**settings, "method": method, "head": head, "clients": len(data), "pretrained": pretrained}
+    values |= {"model": GIVEN, "dataset": GIVEN}
     if path is not None:
         values |= {"folder": str(path.parent), "name": path.name}
     resolved = resolve(values)
@@ -66,10 +72,21 @@ def fine_tune(
         classes=classes or found,
         pretrained=pretrained,
         model_name=type(module).__name__,
-        dataset_name="given",
+        dataset_name=GIVEN,
     )
-    run_folder = RunFolder.create(resolved, problem.split_summary().as_text()) if path is not None else None
-    return run_job(problem, resolved, run_folder, report=report)
+    if path is None:
+        if resume:
+            raise ConfigError("resume=True: give the folder of the run")
+        return run_job(problem, resolved, report=report)
+    split = problem.split_summary().as_text()
+    if not resume or not is_started(path):
+        return run_job(problem, resolved, RunFolder.create(resolved, split), report=report)
+    opened = RunFolder.open(path)
+    if opened.settings != resolved or opened.split() != split:
+        raise RunFolderError(
+            f"{path} is a run with other settings or other data: give those of that run, or a new folder"
+        )
+    return run_job(problem, resolved, opened, resume=True, report=report)
 
 
 def _together(data: list[Examples]) -> Examples:
@@ -77,9 +94,12 @@ def _together(data: list[Examples]) -> Examples:
     shapes = {tuple(examples.inputs.shape[1:]) for examples in filled}
     if len(shapes) > 1:
         raise DataError(f"clients hold inputs of different shapes: {sorted(shapes)}; one shape is needed")
-    return Examples(
-        torch.cat([examples.inputs for examples in filled]), torch.cat([examples.labels for examples in filled])
-    )
+    owners = [examples.owners for examples in filled]
+    known = tuple(owner for each in owners if each is not None for owner in each)
+    if known and None in owners:
+        raise DataError("some clients' examples have owners and others' have none: give all of them owners, or none")
+    inputs, labels = ([getattr(examples, name) for examples in filled] for name in ("inputs", "labels"))
+    return Examples(torch.cat(inputs), torch.cat(labels), known or None)
 
 
 def _consecutive(sizes: list[int]) -> tuple[Any, ...]:

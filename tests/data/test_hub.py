@@ -13,7 +13,7 @@ from data_writers import random_images, write_image_folder
 from PIL import Image
 
 from subbit.data import load_dataset
-from subbit.data.hub import Address, parse_address, quiet_datasets
+from subbit.data.hub import Address, open_hub, parse_address, quiet_datasets
 from subbit.errors import DataError
 
 
@@ -142,3 +142,13 @@ def test_texts(tmp_path: Path) -> None:
     for options, message in (("text=label", "need a column of texts"), ("length=0", "found length=0")):
         with pytest.raises(DataError, match=message):
             load_dataset(f"{name}?{options}")
+
+
+def test_texts_in_csv_files(tmp_path: Path) -> None:
+    """Columns of a CSV file have another type of string than those of a Parquet file."""
+    for split in ("train", "test"):
+        rows = [f"{('bad', 'good')[at % 2]} number {at},{at % 2}" for at in range(6)]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    train, test = open_hub(f"hf:{tmp_path}?text=text&label=label&tokenizer=words&length=4")
+    assert train.labels.tolist() == test.labels.tolist() == [0, 1] * 3
+    assert train.read(np.arange(6)).shape == (6, 4)

@@ -10,6 +10,8 @@ from typing import Literal
 from subbit.config.values import require
 
 AUTO_NAME = "auto"
+GIVEN = "given"
+"""The model and the data set of a run of `subbit.fine_tune`: no configuration names them."""
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

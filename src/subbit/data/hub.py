@@ -127,7 +127,7 @@ def _image_reader(where: str, options: dict[str, str], table: Any) -> Callable[[
 
 def _text_reader(where: str, options: dict[str, str], table: Any) -> Callable[[Indices], Tensor]:
     column = _column(where, "text", options, table.column_names)
-    if getattr(table.features[column], "dtype", None) != "string":
+    if getattr(table.features[column], "dtype", None) not in ("string", "large_string"):  # The second is what CSV has.
         raise DataError(f"{where}: found column {column!r} of type {table.features[column]}; need a column of texts")
 
     def read(indices: Indices) -> Tensor:

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from subbit.config.load import Settings, write_toml
 from subbit.config.schema import AUTO_NAME
 from subbit.flower.engine import FlowerEngine
-from subbit.report.folder import RunFolder
+from subbit.report.folder import RunFolder, is_started
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result, run_job
 from subbit.runtime.workplace import Workplace
@@ -45,7 +45,7 @@ def continue_or_create(settings: Settings, split: str) -> tuple[RunFolder, bool]
     if settings.run.name == AUTO_NAME:
         settings = dataclasses.replace(settings, run=dataclasses.replace(settings.run, name=settings.run.method))
     path = Path(settings.run.folder) / settings.run.name
-    unfinished = any((path / "checkpoint").glob("*.json")) and not (path / "summary.json").exists()
+    unfinished = is_started(path) and not (path / "summary.json").exists()
     if unfinished and (path / "config.toml").read_text(encoding="utf-8") == write_toml(settings):
         return RunFolder.open(path), True
     return RunFolder.create(settings, split), False

@@ -102,6 +102,13 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{self.path / 'job'} cannot be read: {error}") from None
 
+    def split(self) -> str:
+        """Who holds what, as it was written at the start."""
+        try:
+            return (self.path / "split.txt").read_text(encoding="utf-8").removesuffix("\n")
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.path / 'split.txt'} cannot be read: {error}") from None
+
     @property
     def memory(self) -> Path:
         return self.path / "memory"
@@ -194,7 +201,7 @@ class RunFolder:
         try:
             yield
         except KeyboardInterrupt:
-            if turns(self._checkpoint):
+            if is_started(self.path):
                 raise Interrupted(f"interrupted; go on with subbit resume {self.path}") from None
             raise Interrupted("interrupted before there was a checkpoint; start again with subbit run") from None
 
@@ -225,6 +232,11 @@ class RunFolder:
 
     def _replace(self, name: str, text: str) -> None:
         replace_file(self.path / name, text.encode())
+
+
+def is_started(path: Path) -> bool:
+    """Whether there is a run with a finished round, from which it can go on."""
+    return (path / "config.toml").is_file() and bool(turns(path / "checkpoint"))
 
 
 def _free_name(parent: Path, pattern: str) -> str:

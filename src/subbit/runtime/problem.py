@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from subbit.config.schema import RunConfig
+from subbit.config.schema import GIVEN, RunConfig
 from subbit.data import Examples, SplitSummary, load_dataset, partition, summarise_split
+from subbit.errors import ConfigError
 from subbit.models import load_classifier
 from subbit.models.load import SMALL_MODELS
 from subbit.randomness import derive_key
@@ -63,6 +64,11 @@ class Problem:
 
 
 def build_problem(run: RunConfig) -> Problem:
+    if GIVEN in (run.model, run.dataset):
+        raise ConfigError(
+            "the module and the data of this run were given to subbit.fine_tune, no configuration names them: go on "
+            "with fine_tune(module, clients, test, ..., folder=FOLDER, resume=True) and the same arguments"
+        )
     dataset = load_dataset(run.dataset, limit=run.limit, test_limit=run.test_limit, seed=run.seed)
     parts = partition(
         dataset.train,
