@@ -137,6 +137,8 @@ def twice(trial: Trial) -> Outcome:
     endings = [trial.end(process) for process in processes]
     lines = [clear_line(ended) for ended in endings if ended.status]
     trial.say(f"{len(lines)} refused: {lines}")
+    if all("no checkpoint yet" in line for line in lines) and len(lines) == len(words):
+        return trial.finished(trial.carry_on())
     if len(lines) == len(words):
         raise FailedError(f"nobody did the work: {lines}")
     unexpected = [line for line in lines if "in use by" not in line and not _told(line)]
