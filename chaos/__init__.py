@@ -1,0 +1,1 @@
+"""Torture of real subbit processes: python -m chaos --help, or make chaos."""
