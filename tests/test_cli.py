@@ -140,30 +140,38 @@ def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
         assert word in lines[0]
 
 
-def test_a_disk_that_takes_no_more_is_one_line_and_after_that_the_run_goes_on(tmp_path: Path) -> None:
-    """No file may grow further, as on a disk that is full; then it may, and the result is the same."""
-    job = [*QUICK, "method=topk", "rounds=4"]
-    subbit("run", *job, "name=whole", folder=tmp_path)
-    limited = f"""
+LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (@MOST@, resource.RLIM_INFINITY))
-sys.argv = ["subbit", "run", *{job!r}, "name=full"]
+sys.argv = ["subbit", "run", *@WORDS@, "name=full"]
 from subbit.cli import main
 main()
 """
-    events = (tmp_path / "runs/whole/events.jsonl").stat().st_size
-    ledger = (tmp_path / "runs/whole/ledger.csv").stat().st_size
-    state = max(path.stat().st_size for path in (tmp_path / "runs/whole/memory").rglob("*.safetensors"))
-    for limit, what in ((max(events, ledger) * 3 // 4, "File too large"), (state - 1, "File too large")):
-        code = limited.replace("@MOST@", str(limit))
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-        one_line(done, what)
-        assert not list((tmp_path / "runs/full").rglob("*.tmp"))
-    if list((tmp_path / "runs/full/checkpoint").glob("*.json")):
-        subbit("resume", "runs/full", folder=tmp_path)
-    else:
-        subbit("run", *job, "name=full", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("job", "biggest"),
+    [
+        ([*QUICK, "method=fedavg", "select=head.bias", "rounds=30", "evaluate_every=30"], "events.jsonl"),
+        ([*QUICK, "method=topk"], "memory/0/3.safetensors"),
+        ([*QUICK, "method=fedavg", "select=head.bias"], "config.toml"),
+    ],
+)
+def test_a_disk_that_takes_no_more_is_one_line_and_after_that_the_run_goes_on(
+    job: list[str], biggest: str, tmp_path: Path
+) -> None:
+    """No file may grow to the size of this one, as on a disk that is full; then it may, and the result is the same."""
+    subbit("run", *job, "name=whole", folder=tmp_path)
+    most = (tmp_path / "runs/whole" / biggest).stat().st_size - 1
+    code = LIMITED.replace("@MOST@", str(most)).replace("@WORDS@", repr(job))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    one_line(done, "File too large")
+    assert not list((tmp_path / "runs").rglob("*.tmp"))
+    begun = bool(list((tmp_path / "runs/full/checkpoint").glob("*.json")))
+    assert begun == (biggest == "events.jsonl")
+    subbit(*(["resume", "runs/full"] if begun else ["run", *job, "name=full"]), folder=tmp_path)
     assert summary(tmp_path / "runs/full")["model_sha256"] == summary(tmp_path / "runs/whole")["model_sha256"]
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")) == [".lock"]
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

@@ -50,6 +50,9 @@ def main() -> None:
     except SubbitError as error:
         errors.print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        errors.print("interrupted before there was a run; start again")
+        sys.exit(Interrupted.exit_status)
     except OSError as error:
         # A full disk, a folder without permission, a path that cannot be: nothing that a traceback would explain.
         where = f"{error.filename}: " if error.filename else ""

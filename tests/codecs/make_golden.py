@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from cases import Subject, address_for, digest, payload_bytes, payloads, shared_for, subjects
 
+from subbit.codecs import Kind, Shared
 from subbit.wire import HEADER_BYTES, pack_frame
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -21,8 +24,19 @@ SIZE = 1003  # Several words, lanes and chunks of every kernel, and no multiple 
 
 def golden_frame(subject: Subject) -> bytes:
     shared = shared_for(subject.codec.kind, SIZE)
-    data = subject.codec.encode(payloads(subject.codec.kind, shared)["typical"], shared)
+    data = subject.codec.encode(typical_payload(subject.codec.kind, shared), shared)
     return pack_frame(data, address_for(subject.codec, SIZE))
+
+
+def typical_payload(kind: Kind, shared: Shared) -> Any:
+    """Of vectors: the numbers in the committed frame of `dense`, which holds them as they are.
+
+    They were once computed by numpy's power of floats, whose last bits differ between machines.
+    """
+    dense = GOLDEN / "dense.bin"
+    if kind is Kind.VECTOR and dense.exists():
+        return np.frombuffer(dense.read_bytes()[HEADER_BYTES:], dtype="<f4")
+    return payloads(kind, shared)["typical"]
 
 
 def main(arguments: list[str]) -> None:

@@ -115,12 +115,22 @@ def test_names_that_nobody_gave_do_not_collide(tmp_path: Path) -> None:
     assert RunFolder.open(made[1].path).settings.run.name == "subbit-2"
 
 
-@pytest.mark.parametrize("content", ["folder", "file", "link"])
+def test_what_a_run_left_that_was_killed_before_it_began_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / ".a.new").mkdir()
+    (tmp_path / ".a.new" / "config.toml.tmp").write_text("half")
+    RunFolder.create(chosen(tmp_path), "").release()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "a"]
+
+
+@pytest.mark.parametrize("content", ["folder", "config", "file", "link"])
 def test_what_is_not_a_run_of_ours_is_not_moved(tmp_path: Path, content: str) -> None:
     target = tmp_path / "a"
     if content == "folder":
         target.mkdir()
         (target / "photo.jpg").write_text("precious")
+    elif content == "config":
+        target.mkdir()
+        (target / "config.toml").write_text("mine = true")
     elif content == "file":
         target.write_text("precious")
     else:
@@ -206,6 +216,21 @@ def test_a_round_that_was_never_run_is_refused(tmp_path: Path) -> None:
         write_manifest(path / "checkpoint", manifest.__class__(**{**vars(manifest), "state": digest}))
         with pytest.raises(RunFolderError, match="does not fit its configuration"):
             resumed(path)
+
+
+def test_a_state_that_grows_is_resumed(tmp_path: Path) -> None:
+    """FedMask's server learns the structure of each client that it meets."""
+    job = settings(method="fedmask", rounds=3, folder=str(tmp_path), name="a")
+    whole = run_job(digits_problem(), job).summary
+
+    def stop(progress: Any) -> None:
+        raise StopError
+
+    folder = RunFolder.create(job, "")
+    with pytest.raises(StopError):
+        run_job(digits_problem(), job, folder, report=stop)
+    found = run_job(digits_problem(), job, RunFolder.open(folder.path), resume=True).summary
+    assert found["model_sha256"] == whole["model_sha256"]
 
 
 def test_the_books_do_not_grow_in_memory(tmp_path: Path) -> None:

@@ -47,6 +47,16 @@ def test_two_workers_and_one_give_the_same_model_and_the_same_ledger(method: str
         assert summaries[0][key] == summaries[1][key]
 
 
+def test_a_head_that_the_server_solves_is_the_same_with_two_workers() -> None:
+    """The server's own matrix products use as many threads as a worker's, whatever the machine offers."""
+    problem = digits_problem(small_vit())
+    found = [
+        run_job(problem, settings(method="fedavg", head="lda", rounds=1, workers=workers)).summary["model_sha256"]
+        for workers in (1, 2)
+    ]
+    assert found[0] == found[1]
+
+
 class Deadly(nn.Module):
     """Kills its own process when it meets the poisoned example in a worker."""
 

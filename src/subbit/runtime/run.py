@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from subbit.config.load import Settings
@@ -75,6 +76,9 @@ def run_job(
         if folder is not None:
             cleanup.callback(folder.release)
             settings = folder.settings
+        # The server computes too, and its threads may change last bits as those of a worker may.
+        cleanup.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(settings.run.threads)
         job = folder.job if folder is not None else secrets.token_hex(16)
         workplace = Workplace(problem, settings, job, _memories(settings, folder, cleanup))
         state, ledger, events = _begin(workplace, folder, resume)
@@ -122,13 +126,14 @@ def _begin(workplace: Workplace, folder: RunFolder | None, resume: bool) -> tupl
 
 
 def _refuse_foreign_state(workplace: Workplace, state: ServerState, folder: RunFolder) -> None:
-    """A checkpoint that is whole may still not be one of this job, e.g. of another version's idea of the method."""
-    expected = workplace.method(state.phase).start()
-    shapes, found = ({name: np.shape(value) for name, value in each.items()} for each in (expected, state.method))
-    if shapes != found or not 0 <= state.next_round <= workplace.settings.run.rounds:
+    """A checkpoint that is whole may still not be one of this job, e.g. of another version's idea of the method. What a
+    method begins with it keeps; it may add to it, as structures of clients that it meets."""
+    expected = {name: np.shape(value) for name, value in workplace.method(state.phase).start().items()}
+    found = {name: np.shape(value) for name, value in state.method.items() if name in expected}
+    if expected != found or not 0 <= state.next_round <= workplace.settings.run.rounds:
         raise RunFolderError(
             f"the checkpoint of {folder.path} does not fit its configuration: after round {state.next_round} of "
-            f"{workplace.settings.run.rounds} it holds {found}, expected {shapes}; start the run again"
+            f"{workplace.settings.run.rounds} it holds {found}, expected {expected}; start the run again"
         )
 
 
