@@ -120,6 +120,12 @@ def test_what_a_run_left_that_was_killed_before_it_began_is_no_obstacle(tmp_path
     (tmp_path / ".a.new" / "config.toml.tmp").write_text("half")
     RunFolder.create(chosen(tmp_path), "").release()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "a"]
+    (tmp_path / ".b.new").mkdir()
+    (tmp_path / ".b.new" / "job").write_text("mine")
+    (tmp_path / ".b.new" / "diary.txt").write_text("precious")
+    with pytest.raises(RunFolderError, match="not made by subbit"):
+        RunFolder.create(chosen(tmp_path, "b"), "")
+    assert (tmp_path / ".b.new" / "job").read_text() == "mine"
 
 
 @pytest.mark.parametrize("content", ["folder", "config", "file", "link"])

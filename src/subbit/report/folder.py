@@ -33,7 +33,8 @@ from subbit.config.load import Settings, read_toml, resolve, write_toml
 from subbit.config.schema import AUTO_NAME
 from subbit.errors import ConfigError, Interrupted, RunFolderError
 from subbit.files import replace_file
-from subbit.locks import HOLDER, LOCK, FolderLock
+from subbit.locks import FolderLock
+from subbit.report.making import BEGINNING, free_name, move_aside, remove_unfinished
 from subbit.runtime.manifest import Manifest, forget_all_but, read_manifest, state_path, turns, write_manifest
 from subbit.runtime.memory import ClientMemories
 from subbit.wire.ledger import HEADING, Ledger, csv_lines
@@ -41,8 +42,6 @@ from subbit.wire.ledger import HEADING, Ledger, csv_lines
 if TYPE_CHECKING:
     from subbit.runtime.round import ServerState
 
-BEGINNING = ("config.toml", "split.txt", "job")
-"""Files that every run has from its start. Runs of earlier versions have the first two."""
 EVENTS, LEDGER = "events.jsonl", "ledger.csv"
 PATIENCE = 60.0  # Seconds in which somebody else is done with making a folder.
 log = logging.getLogger("subbit")
@@ -66,10 +65,10 @@ class RunFolder:
         with FileLock(parent / ".lock", timeout=PATIENCE):
             name = settings.run.name
             if name == AUTO_NAME:
-                name = _free_name(parent, settings.run.method + "-{}")
+                name = free_name(parent, settings.run.method + "-{}")
                 settings = dataclasses.replace(settings, run=dataclasses.replace(settings.run, name=name))
             elif os.path.lexists(parent / name):
-                _move_aside(parent / name)
+                move_aside(parent / name)
             folder = cls(parent / f".{name}.new", settings)
             folder._begin(split)
             folder._rename(parent / name)
@@ -77,7 +76,7 @@ class RunFolder:
 
     def _begin(self, split: str) -> None:
         """Under another name, so that a folder of the run's name is complete from its first moment."""
-        _remove_unfinished(self.path)
+        remove_unfinished(self.path)
         self.path.mkdir()
         try:
             self._replace("config.toml", write_toml(self.settings))
@@ -85,7 +84,7 @@ class RunFolder:
             self._replace("job", secrets.token_hex(16))
             self._take_lock()
         except BaseException:
-            _remove_unfinished(self.path)
+            remove_unfinished(self.path)
             raise
 
     def _rename(self, path: Path) -> None:
@@ -256,31 +255,3 @@ class RunFolder:
 def is_started(path: Path) -> bool:
     """Whether there is a run with a finished round, from which it can go on."""
     return (path / "config.toml").is_file() and bool(turns(path / "checkpoint"))
-
-
-def _remove_unfinished(path: Path) -> None:
-    """What a run left that was killed before it began. A folder with anything else in it cannot be removed."""
-    if os.path.lexists(path):
-        if path.is_symlink() or not path.is_dir():
-            raise RunFolderError(f"{path} is in the way: move it elsewhere")
-        for name in (*BEGINNING, LOCK, HOLDER):
-            for found in (path / name, path / f"{name}.tmp"):
-                found.unlink(missing_ok=True)
-        path.rmdir()
-
-
-def _free_name(parent: Path, pattern: str) -> str:
-    return next(name for name in map(pattern.format, range(1, 1_000_000)) if not (parent / name).exists())
-
-
-def _move_aside(path: Path) -> None:
-    """Only a run of ours that nobody is running. Anything else is somebody's and stays where it is."""
-    ours = not path.is_symlink() and all((path / name).is_file() for name in BEGINNING[:2])
-    if not ours:
-        raise RunFolderError(f"{path} is in the way and is not a run folder: give another name= or folder=")
-    lock = FolderLock(path, "wait for it to end, or give another name=")
-    aside = path.with_name(_free_name(path.parent, path.name + ".{}"))
-    path.rename(aside)
-    lock.moved_to(aside)
-    lock.release()
-    log.warning("%s was there already: it is %s now", path, aside)
