@@ -50,8 +50,11 @@ def main() -> None:
     except SubbitError as error:
         errors.print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        errors.print("interrupted before there was a run; start again")
+    except (KeyboardInterrupt, SystemExit) as ended:
+        # Typer makes a silent exit of an interrupt that nobody else took.
+        if isinstance(ended, SystemExit) and ended.code != Interrupted.exit_status:
+            raise
+        errors.print("interrupted; if a round was finished, subbit resume goes on from there")
         sys.exit(Interrupted.exit_status)
     except OSError as error:
         # A full disk, a folder without permission, a path that cannot be: nothing that a traceback would explain.
@@ -285,6 +288,9 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     if summary["failed_clients"]:
         causes = ", ".join(f"{count} {cause}" for cause, count in summary["failures"].items())
         table.add_row("failed client turns", f"{summary['failed_clients']} ({causes})")
+    if "not_evaluated" in summary:
+        causes = ", ".join(f"{count} {cause}" for cause, count in summary["not_evaluated"].items())
+        table.add_row("clients that could not be evaluated", causes)
     table.add_row("seconds", f"{summary['seconds']:.1f}")
     console.print(table)
     console.print(f"model {summary['model_sha256'][:16]}, results in {folder}/", highlight=False)

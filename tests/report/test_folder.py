@@ -286,6 +286,18 @@ def test_a_damaged_memory_is_a_counted_failure(tmp_path: Path) -> None:
     assert resumed(path)["failures"] == {"memory": 1}
 
 
+def test_a_network_that_cannot_be_evaluated_is_counted(tmp_path: Path) -> None:
+    """A client's own network is in its memory. Without it the mean is over the others, and the summary says so."""
+    job = settings(method="fedmask", rounds=2, folder=str(tmp_path), name="a")
+    folder = RunFolder.create(job, "")
+    run_job(digits_problem(), job, folder)
+    for file in (folder.path / "memory" / "1").iterdir():
+        flip(file, -1)
+    found = run_job(digits_problem(), job, RunFolder.open(folder.path), resume=True).summary
+    assert found["not_evaluated"] == {"memory": 1}
+    assert found["accuracy_by_client"].keys() == {"0", "2"}
+
+
 def test_a_summary_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     folder = RunFolder.create(chosen(tmp_path), "")
     (folder.path / "summary.json").write_text("{")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from subbit.randomness import derive_key
 from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.downlink import make_downlink
 from subbit.runtime.engines import Engine
+from subbit.runtime.messages import Failure
 from subbit.runtime.round import ServerState, make_orders
 from subbit.runtime.workplace import Workplace
 
@@ -23,6 +24,8 @@ class Accuracy:
     mean: float
     by_client: dict[int, float] | None = None
     """Of each client on its own test set, where that is what was asked for."""
+    failures: dict[int, Failure] = field(default_factory=dict)
+    """Clients that could not be evaluated, and are not in the mean."""
 
 
 def is_personal(workplace: Workplace) -> bool:
@@ -40,18 +43,18 @@ def evaluate(
     if not is_personal(workplace):
         return Accuracy(float(_correct(workplace, engine, state, network, before).mean()))
     if method.personal and not before:
-        return _mean(_own_networks(workplace, engine, state))
+        return _mean(*_own_networks(workplace, engine, state))
     # One network for all, judged where the clients are.
     correct, problem = _correct(workplace, engine, state, network, before), workplace.problem
     own = {client: correct[problem.own_test(client)] for client in problem.clients_with_data()}
     return _mean({client: float(right.mean()) for client, right in own.items() if right.size})
 
 
-def _mean(by_client: dict[int, float]) -> Accuracy:
+def _mean(by_client: dict[int, float], failures: dict[int, Failure] | None = None) -> Accuracy:
     """Every client counts the same, however much data it has."""
     if not by_client:
         raise QuorumError("no client has a test set of its own that could be evaluated")
-    return Accuracy(float(np.mean(list(by_client.values()))), by_client)
+    return Accuracy(float(np.mean(list(by_client.values()))), by_client, failures or {})
 
 
 def _correct(
@@ -78,15 +81,21 @@ def _correct(
     return correct
 
 
-def _own_networks(workplace: Workplace, engine: Engine, state: ServerState) -> dict[int, float]:
+def _own_networks(
+    workplace: Workplace, engine: Engine, state: ServerState
+) -> tuple[dict[int, float], dict[int, Failure]]:
     """Clients are asked as in a round, and answer with two numbers. Not counted as traffic: no training needs it."""
     method, clients = workplace.method("main"), workplace.problem.clients_with_data()
     downlink = make_downlink(method, "main", state.method, state.broadcasts, state.next_round)
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
-    found = {}
+    found: dict[int, float] = {}
+    failures: dict[int, Failure] = {}
     for reply in engine.train(make_orders(downlink, state, clients, head_frame, "evaluate")):
         examples, correct = (reply.observations.get(name, -1.0) for name in ("examples", "correct"))
-        # Whoever fails, or says what cannot be, is left out of the mean.
-        if reply.failure is None and examples > 0 and 0 <= correct <= examples:
+        if reply.failure is not None:
+            failures[reply.client] = reply.failure
+        elif examples > 0 and 0 <= correct <= examples:
             found[reply.client] = correct / examples
-    return dict(sorted(found.items()))
+        elif examples:  # A client without test examples of its own has nothing to say.
+            failures[reply.client] = Failure("value", f"{correct:g} of {examples:g} examples right")
+    return dict(sorted(found.items())), dict(sorted(failures.items()))

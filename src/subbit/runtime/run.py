@@ -20,9 +20,9 @@ from subbit.errors import ConfigError, RunFolderError
 from subbit.report.folder import RunFolder
 from subbit.report.link import link_seconds
 from subbit.runtime.engines import Engine, InProcess, Workers
-from subbit.runtime.evaluation import evaluate, is_personal
+from subbit.runtime.evaluation import Accuracy, evaluate, is_personal
 from subbit.runtime.memory import ClientMemories, Memories, MemoriesInRam
-from subbit.runtime.messages import Phase
+from subbit.runtime.messages import Failure, Phase
 from subbit.runtime.problem import Problem
 from subbit.runtime.round import RoundReport, ServerState, run_round
 from subbit.runtime.summary import summarise
@@ -170,31 +170,39 @@ def _main_phase(
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
         outcome = run_round(method, state, engine, ledger, clients, run.quorum, head_frame, workplace.drawn, usable)
-        accuracy = None
+        accuracy: Accuracy | None = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
-            accuracy = evaluate(workplace, engine, state, method.primary_network).mean
+            accuracy = evaluate(workplace, engine, state, method.primary_network)
         events.append(_event("main", number, outcome, accuracy, time.monotonic() - started))
         _close_round(workplace, ledger, events[-1])
         _save(folder, state, ledger, events)
         if report is not None:
-            report(Progress("main", number, run.rounds, accuracy, events[-1]["uplink_bpp"], events[-1]["total_bytes"]))
+            mean = None if accuracy is None else accuracy.mean
+            report(Progress("main", number, run.rounds, mean, events[-1]["uplink_bpp"], events[-1]["total_bytes"]))
 
 
-def _event(phase: str, number: int, report: RoundReport, accuracy: float | None, seconds: float) -> dict[str, Any]:
-    return {
+def _event(phase: str, number: int, report: RoundReport, accuracy: Accuracy | None, seconds: float) -> dict[str, Any]:
+    event = {
         "event": "round",
         "phase": phase,
         "round": number,
         "participants": list(report.participants),
         "answered": len(report.answered),
-        "failures": [
-            {"client": client, "cause": failure.cause, "message": failure.message}
-            for client, failure in sorted(report.failures.items())
-        ],
+        "failures": _named(report.failures),
         "observations": report.observations,
-        "accuracy": accuracy,
+        "accuracy": None if accuracy is None else accuracy.mean,
         "seconds": round(seconds, 3),
     }
+    if accuracy is not None and accuracy.failures:
+        event["not_evaluated"] = _named(accuracy.failures)
+    return event
+
+
+def _named(failures: dict[int, Failure]) -> list[dict[str, Any]]:
+    return [
+        {"client": client, "cause": failure.cause, "message": failure.message}
+        for client, failure in sorted(failures.items())
+    ]
 
 
 def _close_round(workplace: Workplace, ledger: Ledger, event: dict[str, Any]) -> None:

@@ -75,6 +75,11 @@ def summarise(
     by_client = accuracies[method.primary_network].by_client
     if by_client is not None:
         summary["accuracy_by_client"] = {str(client): accuracy for client, accuracy in by_client.items()}
+    missing = Counter(failure.cause for accuracy in accuracies.values() for failure in accuracy.failures.values())
+    missing += Counter(failure["cause"] for event in rounds for failure in event.get("not_evaluated", ()))
+    if missing:
+        # Clients with a network of their own that could not say how good it is: the mean is over the others.
+        summary["not_evaluated"] = dict(sorted(missing.items()))
     if run.link_mbit is not None:
         summary["link_mbit"] = run.link_mbit
         summary["link_hours"] = sum(event["link_seconds"] for event in rounds) / SECONDS_PER_HOUR
