@@ -11,7 +11,7 @@ import torch
 from subbit.errors import PayloadError
 from subbit.methods.base import Turn
 from subbit.methods.heads import HeadMethod
-from subbit.methods.honest import check_statistics
+from subbit.exchange.honest import check_statistics
 from subbit.models.heads import LdaStatistics
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from subbit.core.registry import make_registry
 from subbit.errors import ConfigError
 
 Bits = NDArray[np.uint8]
@@ -98,6 +99,7 @@ class Codec(ABC, Generic[Payload]):
         return self
 
 
+CODECS = make_registry("codec")
 _REGISTRY: dict[str, type[Codec[Any]]] = {}
 CodecClass = TypeVar("CodecClass", bound=type[Codec[Any]])
 
@@ -108,6 +110,7 @@ def register_codec(codec: CodecClass) -> CodecClass:
         if known.name == codec.name or known.number == codec.number:
             raise ValueError(f"codec {codec.name!r} ({codec.number}) clashes with {known.name!r} ({known.number})")
     _REGISTRY[codec.name] = codec
+    CODECS.register(codec.name, codec)
     return codec
 
 

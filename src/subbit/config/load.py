@@ -1,7 +1,8 @@
 """Resolve a run: defaults, then the method's preset, then the file, then `key=value` words; the last one wins.
 
-In a TOML file, keys at the top level belong to the run or to its method; a table named after a method holds keys for
-that method alone, so that one file can serve a comparison of several methods.
+In a TOML file, keys at the top level belong to the run or to its method; [map], [local], [up], [down] and [aggregate]
+hold options of these pieces; a table named after a method holds keys for that method alone, so that one file can serve
+a comparison of several methods.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from typing import Any
 
 import tomli_w
 
+from subbit.config.pieces import Tables, as_words, flattened
 from subbit.config.schema import RunConfig
 from subbit.config.values import build, field_types, nearest, split_assignment
 from subbit.errors import ConfigError
 from subbit.methods.registry import find_method, method_names
+
+PIECES = ("map", "local", "up", "down", "aggregate")
+"""The tables of a method."""
 
 
 @dataclass(frozen=True)
@@ -44,30 +49,35 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
     `others` are methods that share the file and the words (in a comparison): a key that belongs to one of them alone
     is skipped here.
     """
-    values = {key: value for key, value in file_values.items() if not isinstance(value, dict)}
-    tables = {key: value for key, value in file_values.items() if isinstance(value, dict)}
-    for table in tables:
-        if table not in method_names():
-            raise ConfigError(f"unknown table [{table}]: {nearest(table, method_names())}")
+    tables = {key: value for key, value in file_values.items() if key in method_names() and isinstance(value, dict)}
+    for name, value in file_values.items():
+        if isinstance(value, dict) and name not in (*tables, *PIECES):
+            raise ConfigError(f"unknown table [{name}]: {nearest(name, [*method_names(), *PIECES])}")
+    values = flattened({key: value for key, value in file_values.items() if key not in tables})
     assigned = dict(split_assignment(word) for word in words)
     method = find_method(str(assigned.get("method", values.get("method", RunConfig.method))))
-    merged = {**values, **tables.get(method.name, {}), **assigned}
+    merged = {**values, **flattened(tables.get(method.name, {})), **assigned}
 
-    run_keys, own_keys = field_types(RunConfig), field_types(method.Parameters)
-    foreign = {key for other in others for key in field_types(find_method(other).Parameters)}
-    for key in merged:
-        if key not in run_keys and key not in own_keys and key not in foreign:
-            raise ConfigError(f"unknown key {key!r} for method {method.name!r}: {nearest(key, [*run_keys, *own_keys])}")
+    run_keys = field_types(RunConfig)
     run = build(RunConfig, {key: value for key, value in merged.items() if key in run_keys})
-    preset = method.presets[run.preset]
-    own = {**preset, **{key: value for key, value in merged.items() if key in own_keys}}
-    return Settings(run, build(method.Parameters, own))
+    given = {key: value for key, value in merged.items() if key not in run_keys}
+    preset = {**method.words, **method.presets[run.preset]}
+    pieces = Tables(method.Parameters, {**preset, **given})
+    foreign = [Tables(find_method(other).Parameters, {**find_method(other).words, **given}) for other in others]
+    for key in given:
+        if not pieces.knows(key) and not any(other.knows(key) for other in foreign):
+            known = [*run_keys, *pieces.words()]
+            raise ConfigError(f"unknown key {key!r} for method {method.name!r}: {nearest(key, known)}")
+        if key in method.words and given[key] != method.words[key]:
+            raise ConfigError(
+                f"{key}={given[key]!r}: method={method.name} is {key}={method.words[key]}; see `subbit list`"
+            )
+    # Options of a choice of the preset mean nothing where another choice was made.
+    chosen = {key: value for key, value in {**preset, **given}.items() if pieces.knows(key)}
+    return Settings(run, pieces.build(chosen))
 
 
 def write_toml(settings: Settings) -> str:
     """The resolved settings as a file that gives the same run again."""
-
-    def table(instance: Any) -> dict[str, Any]:
-        return {key: value for key, value in dataclasses.asdict(instance).items() if value is not None}
-
-    return tomli_w.dumps({**table(settings.run), settings.run.method: table(settings.parameters)})
+    run = {key: value for key, value in dataclasses.asdict(settings.run).items() if value is not None}
+    return tomli_w.dumps({**run, settings.run.method: as_words(settings.parameters)})

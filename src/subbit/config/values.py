@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from subbit.core.registry import nearest as nearest
 from subbit.errors import ConfigError
 
 DataclassType = TypeVar("DataclassType")
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """' (did you mean ...?)' for the closest known word, or the list of them when none is close."""
-    near = get_close_matches(word, known, n=1, cutoff=0.55)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
 
 
 def field_types(schema: type) -> dict[str, Any]:
@@ -54,6 +48,8 @@ def _fit(value: Any, option: Any) -> tuple[bool, Any]:
         return isinstance(value, bool), value
     if option is str:
         return text, value
+    if get_origin(option) is tuple:
+        return _fit_tuple(value, get_args(option))
     if isinstance(value, bool):
         return False, None  # True is an int to Python, not to a user.
     try:
@@ -66,7 +62,18 @@ def _fit(value: Any, option: Any) -> tuple[bool, Any]:
     raise TypeError(f"no reader for fields of type {option!r}")
 
 
+def _fit_tuple(value: Any, options: tuple[Any, ...]) -> tuple[bool, Any]:
+    """Numbers with commas between them, or a list of TOML's."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or len(parts) != len(options):
+        return False, None
+    fitted = [_fit(part, option) for part, option in zip(parts, options, strict=True)]
+    return all(accepted for accepted, _ in fitted), tuple(result for _, result in fitted)
+
+
 def _describe(option: Any) -> str:
+    if get_origin(option) is tuple:
+        return f"{len(get_args(option))} numbers with commas between them"
     if get_origin(option) is Literal:
         return "one of " + ", ".join(str(word) for word in get_args(option))
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}

@@ -1,99 +1,41 @@
-"""What a method is: both halves of a federated algorithm in one class, on arrays, never on bytes.
+"""What a method is: a map, local training and an exchange (up, down, aggregation), put together, and what only that
+paper does.
 
-    server                                    client
-    state = start()
-    broadcast(state)  -- parts, frames -->    view = open(payloads)
-                                              train(view, data)  ->  Update
-    accumulate(...)  <-- parts, frames --     Update.payloads
-    state = step(...)
+    map        what is trained, and the weights that follow from it        `subbit.maps`
+    local      how a client trains                                         `subbit.local`
+    exchange   what goes down and up, and how answers become one           `subbit.exchange`
 
-A *part* is one named payload with its codec. A *view* is what the broadcast means, e.g. the integer thresholds of a
-mask: the server opens its own broadcast too, so that both sides work with exactly what was sent. The state is a flat
-dict of arrays and numbers, and that is the checkpoint. Whatever is drawn is drawn from keys of (seed, purpose,
-round, client).
+A method that is no more than its pieces sets these three when it is made. One that does something of its own overrides
+the functions below: they are all that the runtime asks of a method. Whatever is drawn is drawn from keys of (seed,
+purpose, round, client).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from subbit.codecs import Codec, Kind, Shared
+from subbit.codecs import Shared
 from subbit.data.examples import Examples
-from subbit.methods.honest import FAR, check_within, largest
-from subbit.models.flat import FlatModel
-from subbit.wire.frame import MAXIMUM_EXAMPLES
+from subbit.exchange.base import Changes as Changes
+from subbit.exchange.base import Exchange, Payloads, State, Update
+from subbit.exchange.base import Held as Held
+from subbit.exchange.base import Part as Part
+from subbit.exchange.base import as_float32 as as_float32
+from subbit.exchange.vectors import VectorExchange
+from subbit.models.task import Task as Task
+from subbit.models.task import Turn as Turn
+from subbit.privacy.mechanism import GaussianMechanism
+from subbit.local.trainer import Trainer
+from subbit.maps import BoundMap, MapChoice, MapPiece
+from subbit.maps.weights import WeightMap, Weights
 
 ParametersType = TypeVar("ParametersType")
-State = dict[str, NDArray[Any] | int | float]
-Payloads = dict[str, Any]
-Held = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class Part:
-    """One payload that travels in a direction: its name, its codec and its number of places."""
-
-    name: str
-    codec: Codec[Any]
-    size: int
-    optional: bool = False
-    """The payload may be None: then no frame is sent for it, and None arrives."""
-    one_off: bool = False
-    """Sent once, such as a structure: counted beside the rounds, not in bits per parameter."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """What server and clients know before the first round."""
-
-    flat: FlatModel
-    classes: int
-    seed: int
-    rounds: int
-    clients: int
-    participants: int
-    """Clients asked per round."""
-    pretrained: bool
-    input_shape: tuple[int, ...]
-    """Of one input, without the batch."""
-    input_type: torch.dtype
-    job: str = ""
-    """Which run this is, in hexadecimal digits drawn at its start. Part of every frame's template."""
-    examples: tuple[int, ...] = ()
-    """How many training examples each client has: no upload may speak of more."""
-
-    def most_examples(self, client: int) -> int:
-        return self.examples[client] if client < len(self.examples) else MAXIMUM_EXAMPLES
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One client's part in one round."""
-
-    round_number: int
-    client: int
-    memory: dict[str, NDArray[Any]]
-    """What this client keeps between its turns. Starts empty; written by the client half."""
-
-
-@dataclass(frozen=True)
-class Update:
-    """What a client sends, and what it saw on the way (for the log: never used in training)."""
-
-    payloads: Payloads
-    examples: int
-    observations: dict[str, float] = field(default_factory=dict)
-
-
-class Method(ABC, Generic[ParametersType]):
+class Method(Generic[ParametersType]):
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[str]
@@ -102,29 +44,40 @@ class Method(ABC, Generic[ParametersType]):
     sends_up: ClassVar[str]
     sends_down: ClassVar[str]
     Parameters: ClassVar[type[Any]]
+    """The pieces and the options: a frozen dataclass."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """Parameters that differ from their defaults, by preset. Has "default" and "paper"."""
-    networks: ClassVar[tuple[str, ...]]
-    """Names of the networks a state stands for; the last round reports the accuracy of each."""
-    trains_added_values: ClassVar[bool]
-    """True where the selected weights themselves change; False for masks on frozen weights."""
-    state_is_counts: ClassVar[bool] = False
-    """True where the state is made of counts of bits, which no upload can leave useless."""
+    """Keys that differ from their defaults, by preset. Has "default" and "paper"."""
+    words: ClassVar[Mapping[str, Any]] = {}
+    """Keys that the method's name stands for, see `subbit.methods.variants`."""
     personal: ClassVar[bool] = False
     """True where every client ends up with a network of its own: see `personalise`."""
-    needs_start: bool = False
-    """True where receivers must have a fitted head before the first broadcast although it is among what is trained:
-    changes are counted from there."""
+
+    map: BoundMap
+    exchange: Exchange
+    trainer: Trainer
 
     def __init__(self, parameters: ParametersType, task: Task) -> None:
         self.parameters = parameters
         self.task = task
         self.size = task.flat.template.size
 
-    @staticmethod
-    def default_selection(blocks: int, pretrained: bool) -> str:
+    # Before there is a task.
+
+    @classmethod
+    def map_piece(cls, parameters: ParametersType) -> MapPiece:
+        """What is trained, before it is bound to a task."""
+        piece = getattr(parameters, "map", WeightMap())
+        return piece.map if isinstance(piece, MapChoice) else piece  # type: ignore[no-any-return]
+
+    @classmethod
+    def default_selection(cls, parameters: ParametersType, blocks: int, pretrained: bool) -> str:
         """What `select="auto"` means for a module with that many blocks."""
-        return "all"
+        return cls.map_piece(parameters).default_selection(blocks, pretrained)
+
+    @classmethod
+    def trains_weights(cls, parameters: ParametersType) -> bool:
+        """True where the selected weights themselves change; False for masks on frozen weights."""
+        return cls.map_piece(parameters).trains_weights
 
     @classmethod
     def prepare(cls, module: nn.Module, parameters: ParametersType, classes: int, key: int) -> str | None:
@@ -134,75 +87,93 @@ class Method(ABC, Generic[ParametersType]):
         """
         return None
 
-    # What travels. The same on both sides. A method whose broadcast is a change: see `subbit.methods.incremental`.
+    # What travels: see `subbit.exchange.base`.
 
-    @abstractmethod
-    def down_parts(self) -> tuple[Part, ...]: ...
+    @property
+    def changes(self) -> Changes | None:
+        return self.exchange.changes
 
-    @abstractmethod
-    def up_parts(self) -> tuple[Part, ...]: ...
+    @property
+    def state_is_counts(self) -> bool:
+        return self.exchange.state_is_counts
 
-    @abstractmethod
-    def open(self, payloads: Payloads, round_number: int) -> Any:
-        """The view: what the broadcast of this round means."""
+    @property
+    def needs_start(self) -> bool:
+        """True where receivers must have a fitted head before the first broadcast although it is among what is
+        trained: changes are counted from there."""
+        return self.changes is not None and self.trains_weights(self.parameters)
+
+    def down_parts(self) -> tuple[Part, ...]:
+        return self.exchange.down_parts()
+
+    def up_parts(self) -> tuple[Part, ...]:
+        return self.exchange.up_parts()
 
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
-        """What both sides know about a part before it arrives.
-
-        `view` is what the broadcast means; for the parts of the broadcast itself it is what its receivers hold, in an
-        incremental method, and None in others.
-        """
-        return Shared(part.size)
+        return self.exchange.shared(part, view, round_number, client)
 
     # The server half.
 
-    @abstractmethod
-    def start(self) -> State: ...
+    def start(self) -> State:
+        return self.exchange.start()
 
-    @abstractmethod
-    def broadcast(self, state: State, round_number: int) -> Payloads: ...
+    def broadcast(self, state: State, round_number: int) -> Payloads:
+        return self.exchange.broadcast(state, round_number)
 
-    @abstractmethod
+    def open(self, payloads: Payloads, round_number: int) -> Any:
+        return self.exchange.open(payloads, round_number)
+
     def accumulator(self) -> Any:
-        """An empty accumulator: `order_free` says whether the order of additions can change its bits."""
+        return self.exchange.accumulator()
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
-        """Refuse, with a `PayloadError`, what no honest client could have sent. Asked before `accumulate`.
+        self.exchange.examine(view, payloads, examples, client)
 
-        Here: real numbers that are not finite or lie beyond `farthest`.
-        """
-        for part in self.up_parts():
-            if part.codec.kind is Kind.VECTOR and payloads[part.name] is not None:
-                check_within(payloads[part.name], self.farthest(part, view), part.name)
-
-    def farthest(self, part: Part, view: Any) -> float:
-        """Largest magnitude of a real number that an honest client sends in that part."""
-        return FAR * max(1.0, largest(view.get(part.name) if isinstance(view, Mapping) else None))
-
-    @abstractmethod
     def accumulate(
         self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
-        """Add one client's payloads: all of them or, with a `PayloadError`, nothing."""
+        self.exchange.accumulate(accumulator, view, payloads, examples, round_number, client)
 
-    @abstractmethod
-    def step(self, state: State, accumulator: Any, round_number: int) -> State: ...
+    def step(self, state: State, accumulator: Any, round_number: int) -> State:
+        return self.exchange.step(state, accumulator, round_number)
 
     # The client half.
 
-    @abstractmethod
-    def train(self, view: Any, data: Examples, turn: Turn) -> Update: ...
+    def train(self, view: Any, data: Examples, turn: Turn) -> Update:
+        trained = self.exchange.trained(view)
+        observed = self.trainer.train(trained, data, turn)
+        payloads, also = self.exchange.say(view, trained, turn)
+        return Update(payloads, len(data), {**observed, **also})
 
     # Evaluation.
 
     @property
-    @abstractmethod
+    def networks(self) -> tuple[str, ...]:
+        """Names of the networks a state stands for; the last round reports the accuracy of each."""
+        return self.map.networks
+
+    @property
     def primary_network(self) -> str:
         """The network whose accuracy is the accuracy of the run."""
+        return self.map.primary
 
-    @abstractmethod
     def write_network(self, state: State, network: str, key: int) -> None:
         """Put that network into the flat model; `key` feeds its draws, if it has any."""
+        self.exchange.write(state, network, key)
+
+    @property
+    def broadcasts_network(self) -> bool:
+        """Whether a broadcast is a network, whose loss a client can tell before it trains."""
+        return isinstance(self.exchange, VectorExchange) and isinstance(self.map, Weights)
+
+    def write_broadcast(self, view: Any) -> None:
+        """Put the network that was broadcast into the flat model."""
+        self.exchange.write(view, self.primary_network, 0)
+
+    @property
+    def mechanism(self) -> GaussianMechanism | None:
+        """The noise of private training, where there is any."""
+        return self.trainer.mechanism
 
     def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
         """Put the client's own network into the flat model: the one it would use, having received this broadcast.
@@ -211,7 +182,3 @@ class Method(ABC, Generic[ParametersType]):
         left as it is.
         """
         raise NotImplementedError(f"{self.name} has no network of a client's own")
-
-
-def as_float32(vector: NDArray[Any]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(vector, dtype=np.float32)

@@ -39,7 +39,7 @@ from subbit.errors import PayloadError
 from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.fedmask_network import MaskedNetwork
 from subbit.methods.fedmask_parameters import FedMaskParameters
-from subbit.methods.honest import FAR, largest
+from subbit.exchange.honest import FAR, largest
 from subbit.methods.masks import MOST_MASKS, MaskMethod
 from subbit.models.structure import empty_groups
 

@@ -1,4 +1,4 @@
-"""FedPM: federated learning of a probability mask over frozen weights.
+"""FedPM: federated learning of a probability mask over frozen weights; and its relatives, which differ in one piece.
 
 Isik, Pase, Gunduz, Weissman, Zorzi: "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023.
 
@@ -11,46 +11,140 @@ Isik, Pase, Gunduz, Weissman, Zorzi: "Sparse Random Networks for Communication-E
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from subbit.aggregate import MaskCounts
-from subbit.codecs import make_codec
-from subbit.codecs.sampler import Thresholds, sample_bits
-from subbit.data.examples import Examples
-from subbit.methods.base import Part, Payloads, Turn, Update
-from subbit.methods.masks import MaskMethod, MaskParameters
+import numpy as np
+
+from subbit.codecs import Codec, Kind
+from subbit.codecs.choose import Mask
+from subbit.codecs.klms import Klms
+from subbit.codecs.sampler import Thresholds
+from subbit.config.pieces import choice
+from subbit.exchange.bits import BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved
+from subbit.exchange.choose import bits_or_vectors
+from subbit.local.trainer import Trainer
+from subbit.local.training import Local
+from subbit.maps.base import FULL
+from subbit.maps.masks import MaskMap, bernoulli_divergence
+from subbit.maps.weights import MapChoice
+from subbit.methods.base import Method
+from subbit.methods.variants import Variant
+from subbit.models.task import Task, Turn
 from subbit.randomness import derive_key
 
 
+def carries_masks(codec: Any) -> bool:
+    return codec.kind in (Kind.BITS, Kind.VECTOR)
+
+
 @dataclass(frozen=True)
-class FedPMParameters(MaskParameters):
-    codec: Literal["mask", "range", "packed", "range-prior"] = "mask"
+class MaskUp(BitsUp):
+    """One mask goes up, drawn from what was learnt."""
+
+    codec: Codec[Any] = choice("codec", Mask(), accepts=carries_masks)
     """`mask` takes the smallest, `range` is the arithmetic code of the paper, `packed` costs one bit per place."""
 
+    def say(self, exchange: BitsExchange, view: Thresholds, moved: Moved, turn: Turn) -> tuple[Any, dict[str, float]]:
+        if isinstance(self.codec, Klms):
+            divergence = bernoulli_divergence(moved.after.double(), moved.before.double()).mean().item() / math.log(2)
+            return (moved.thresholds / FULL).astype(np.float32), {"divergence": divergence}
+        key = derive_key(exchange.task.seed, "client-mask", turn.round_number, turn.client)
+        return exchange.map.draw(moved.thresholds, key), {}
 
-class FedPM(MaskMethod[FedPMParameters]):
+
+@dataclass(frozen=True)
+class FedPMParameters:
+    map: MapChoice = MapChoice(MaskMap())
+    local: Local = Local(learning_rate=0.1)
+    up: MaskUp = MaskUp()
+    down: BitsDown = BitsDown()
+    aggregate: BitsAggregate = BitsAggregate()
+
+
+class FedPM(Method[FedPMParameters]):
     name = "fedpm"
     title = "FedPM: stochastic masks, sent whole"
     paper = "000 (baseline)"
     citation = "Isik et al., Sparse Random Networks for Communication-Efficient Federated Learning, ICLR 2023"
     sends_up = "one sampled mask, entropy-coded"
     sends_down = "mask probabilities, as entropy-coded counts (paper: float32)"
-    Parameters: ClassVar[type[Any]] = FedPMParameters
+    Parameters = FedPMParameters
     presets: ClassVar = {
         "default": {},
-        "paper": {"epochs": 3, "batch_size": 128, "codec": "range", "theta": "float32", "evaluation": "sampled"},
+        "paper": {"epochs": 3, "batch_size": 128, "codec": "range", "down_codec": "dense", "evaluation": "sampled"},
     }
 
-    def up_parts(self) -> tuple[Part, ...]:
-        return (Part("mask", make_codec(self.parameters.codec), self.size),)
+    def __init__(self, parameters: FedPMParameters, task: Task) -> None:
+        super().__init__(parameters, task)
+        self.map = parameters.map.map.bind(task)
+        self.trainer = Trainer(task, parameters.local, self.map)
+        self.exchange = bits_or_vectors(task, parameters, self.map)
 
-    def train(self, view: Thresholds, data: Examples, turn: Turn) -> Update:
-        trained, loss, _, _ = self.train_scores(view, data, turn)
-        mask = sample_bits(trained, derive_key(self.task.seed, "client-mask", turn.round_number, turn.client))
-        return Update({"mask": mask}, len(data), {"loss": loss})
 
-    def accumulate(
-        self, accumulator: MaskCounts, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
-    ) -> None:
-        accumulator.add(payloads["mask"])
+THRESHOLD_MASK = Variant(
+    FedPM,
+    "threshold-mask",
+    title="Threshold mask: deterministic masks, sent whole (FedMask in paper 000)",
+    paper="000 (baseline)",
+    citation="Li et al., FedMask, SenSys 2021, in the global form of Tsouvalas et al., 2023",
+    sends_up="one thresholded mask, entropy-coded (paper: packed, one bit per parameter)",
+    words={"map": "threshold"},
+    presets={"default": {}, "paper": {"codec": "packed", "down_codec": "dense"}},
+)
+"""What paper 000 compares with under the name FedMask: the thresholded mask of Li et al., made global: one mask for
+everybody, and none of that paper's pruning and personal structures.
+
+    client every step descends on L(w0 * [sigmoid(s) >= tau]), straight through to sigmoid(s)
+    up     m_k = [sigmoid(s) >= tau], one bit per weight or less
+    server theta = mean of m_k, kept off 0 and 1;  the network is w0 * [theta >= tau]
+
+With tau below every theta (0 above all) the mask is all ones and stays so until training pushes a theta under it.
+"""
+
+DEEPREDUCE = Variant(
+    FedPM,
+    "deepreduce",
+    title="DeepReduce: stochastic masks, their ones in a Bloom filter",
+    paper="000 (baseline)",
+    citation="Xu et al., DeepReduce: A Sparse-tensor Communication Framework for Federated Deep Learning, NeurIPS 2021",
+    sends_up="a Bloom filter of the ones of one sampled mask (policy P0: false positives become ones)",
+    words={"codec": "bloom"},
+    presets={"default": {}, "paper": {"target_bpp": 1.1, "down_codec": "dense", "evaluation": "sampled"}},
+)
+"""First as Kostopoulou et al., 2021; policy P0, as paper 000 applies it to FedPM.
+
+    up     a Bloom filter of {i: m_k(i) = 1}:  m = n log2(1/f) / ln 2 bits for n ones and a false-positive rate f
+    server m'_k = every place that the filter contains: all ones of m_k, and a share f of its zeros; then as FedPM
+
+DeepReduce was made for sparse gradients: its own f = 0.1 n / d is small only while n is. Of a mask half of whose bits
+are ones it makes 3.1 bits per parameter. The tables of paper 000 print 1.1, and for half ones that buys
+f = 2^(-1.1 ln 2 / 0.5) = 0.35: a sixth of all bits arrives wrong, each of them as a one. The observation `false_flips`
+counts them.
+"""
+
+KLMS = Variant(
+    FedPM,
+    "klms",
+    title="KLMS: stochastic masks, drawn by the coder from shared candidates",
+    paper="000 (related)",
+    citation="Isik et al., Adaptive Compression in Federated Learning via Side Information, AISTATS 2024",
+    sends_up="indices of shared candidate masks, one per block of equal divergence",
+    words={"codec": "klms"},
+    presets={
+        "default": {},
+        "paper": {"epochs": 3, "rate": 2.0, "candidate_bits": 2, "down_codec": "dense", "evaluation": "sampled"},
+    },
+)
+"""A mask drawn from the client's probabilities for little more than their divergence from the server's.
+
+    client trains scores as in FedPM: the posterior q = sigmoid(s); the broadcast is the prior p
+    up     for each block of places, the index c of one of 2^b candidates x_c ~ p that both sides can draw, chosen
+           with a probability proportional to q(x_c) / p(x_c); blocks grow until KL(q || p) of one exceeds `rate` bits
+    server m_k = the chosen candidates, nearly a sample of q; the rest as in FedPM
+
+FedPM draws a mask and pays for its entropy. Here the coder itself draws (`subbit.codecs.klms`): what is sent is a
+distribution, and what a client did not learn costs nothing. The observation `divergence` is
+what a perfect coder would pay, in bits per parameter; what the uplink has above it is the price of the blocks.
+"""

@@ -39,7 +39,7 @@ from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.methods.base import Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.gradmask_parameters import GradMaskParameters
-from subbit.methods.honest import check_not_negative
+from subbit.exchange.honest import check_not_negative
 from subbit.methods.local import train_locally
 from subbit.methods.sensitivity import Kept, keep_exactly, places_of_share
 from subbit.methods.weights import WeightMethod

@@ -13,6 +13,8 @@ the head maps from is whatever reaches it: a hook on the head sees the features 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,37 +23,57 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from subbit.aggregate import WeightedMean
-from subbit.codecs import make_codec
+from subbit.codecs import Shared, make_codec
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
 from subbit.errors import ModelError
-from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
-from subbit.methods.honest import FAR, check_statistics, largest
-from subbit.methods.local import LocalTraining
+from subbit.exchange.base import Part, Payloads, State, Update, as_float32
+from subbit.exchange.honest import FAR, check_statistics, check_within, largest
+from subbit.local.training import Local
+from subbit.methods.base import Method
 from subbit.models.heads import LdaStatistics, solve
 from subbit.models.selection import find_head
+from subbit.models.task import Task, Turn
+from subbit.privacy.mechanism import GaussianMechanism
 from subbit.randomness import derive_key
 
 FEATURE_BATCH = 128
 
 
-class HeadMethod(Method[LocalTraining]):
-    """Common half of both: the state is one vector, the head's weight and bias as the flat model orders them."""
+@dataclass(frozen=True)
+class HeadParameters:
+    head: str
+    """Which of `HEADS`."""
+    local: Local
+
+
+class HeadMethod(Method[HeadParameters]):
+    """The state is one vector, the head's weight and bias as the flat model orders them. Nothing goes down."""
 
     paper = "000"
     sends_down = "nothing"
-    Parameters = LocalTraining
+    Parameters = HeadParameters
     presets: ClassVar = {"default": {}, "paper": {}}
     networks = ("trained",)
-    trains_added_values = True
     primary_network = "trained"
+    changes = None
+    state_is_counts = False
+    mechanism: GaussianMechanism | None = None
 
-    def __init__(self, parameters: LocalTraining, task: Task) -> None:
+    def __init__(self, parameters: HeadParameters, task: Task) -> None:
         super().__init__(parameters, task)
+        self.name = parameters.head  # type: ignore[misc]
         self.head = find_linear_head(task.flat.module)
+        self.fit = HEADS[parameters.head](self)
 
     def down_parts(self) -> tuple[Part, ...]:
         return ()
+
+    def up_parts(self) -> tuple[Part, ...]:
+        return (self.fit.part(),)
+
+    def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
+        return Shared(part.size)
 
     def open(self, payloads: Payloads, round_number: int) -> None:
         return None
@@ -62,8 +84,28 @@ class HeadMethod(Method[LocalTraining]):
     def broadcast(self, state: State, round_number: int) -> Payloads:
         return {}
 
+    def train(self, view: None, data: Examples, turn: Turn) -> Update:
+        return self.fit.train(data, turn)
+
+    def examine(self, view: None, payloads: Payloads, examples: int, client: int) -> None:
+        self.fit.examine(payloads, examples)
+
+    def accumulator(self) -> WeightedMean:
+        return WeightedMean(self.fit.part().size)
+
+    def accumulate(
+        self, accumulator: WeightedMean, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
+    ) -> None:
+        self.fit.add(accumulator, payloads, examples)
+
+    def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
+        if not accumulator.weight:
+            return state  # Nobody had an example: the mean of no heads is not zero.
+        return {"head": self.fit.head(accumulator)}
+
     def write_network(self, state: State, network: str, key: int) -> None:
-        write_head(self.task.flat.weights, np.asarray(state["head"]))
+        with torch.no_grad():
+            self.task.flat.weights.copy_(torch.from_numpy(as_float32(np.asarray(state["head"]))))
 
     def features(self, data: Examples) -> Tensor:
         """What reaches the head, for all examples, with the whole network in evaluation mode."""
@@ -79,23 +121,41 @@ class HeadMethod(Method[LocalTraining]):
         return torch.cat(seen)
 
 
-class LinearProbe(HeadMethod):
-    name = "probe"
-    title = "one federated round of linear probing"
-    citation = "Tsouvalas et al., Federated Fine-Tuning of Vision Foundation Models via Probabilistic Masking, 2023"
-    sends_up = "the trained head, float32"
+class Fit(ABC):
+    """What a client says about its examples, and the head that follows from all answers."""
 
-    def up_parts(self) -> tuple[Part, ...]:
-        return (Part("head", make_codec("dense"), self.size),)
+    def __init__(self, method: HeadMethod) -> None:
+        self.method, self.task = method, method.task
 
-    def train(self, view: None, data: Examples, turn: Turn) -> Update:
-        features, loss = self.features(data), torch.zeros(())
-        weight = self.head.weight.detach().clone().requires_grad_()
-        bias = self.head.bias.detach().clone().requires_grad_()
-        optimizer = torch.optim.Adam([weight, bias], lr=self.parameters.learning_rate)
-        for epoch in range(self.parameters.epochs):
+    @abstractmethod
+    def part(self) -> Part: ...
+
+    @abstractmethod
+    def train(self, data: Examples, turn: Turn) -> Update: ...
+
+    @abstractmethod
+    def examine(self, payloads: Payloads, examples: int) -> None: ...
+
+    @abstractmethod
+    def add(self, accumulator: WeightedMean, payloads: Payloads, examples: int) -> None: ...
+
+    @abstractmethod
+    def head(self, accumulator: WeightedMean) -> Any: ...
+
+
+class Probe(Fit):
+    def part(self) -> Part:
+        return Part("head", make_codec("dense"), self.method.size)
+
+    def train(self, data: Examples, turn: Turn) -> Update:
+        features, loss = self.method.features(data), torch.zeros(())
+        local, head = self.method.parameters.local, self.method.head
+        weight = head.weight.detach().clone().requires_grad_()
+        bias = head.bias.detach().clone().requires_grad_()
+        optimizer = torch.optim.Adam([weight, bias], lr=local.rate)
+        for epoch in range(local.epochs):
             key = derive_key(self.task.seed, "probe-batches", turn.round_number, turn.client, epoch)
-            for chosen in batches(len(data), self.parameters.batch_size, key):
+            for chosen in batches(len(data), local.batch_size, key):
                 where = torch.from_numpy(chosen)
                 loss = functional.cross_entropy(functional.linear(features[where], weight, bias), data.labels[where])
                 optimizer.zero_grad()
@@ -103,57 +163,41 @@ class LinearProbe(HeadMethod):
                 optimizer.step()
         return Update({"head": head_vector(self.task, weight, bias)}, len(data), {"loss": float(loss.detach())})
 
-    def farthest(self, part: Part, view: None) -> float:
-        return FAR * max(1.0, largest(self.task.flat.initial.numpy()))
+    def examine(self, payloads: Payloads, examples: int) -> None:
+        check_within(payloads["head"], FAR * max(1.0, largest(self.task.flat.initial.numpy())), "head")
 
-    def accumulator(self) -> WeightedMean:
-        return WeightedMean(self.size)
-
-    def accumulate(
-        self, accumulator: WeightedMean, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
-    ) -> None:
+    def add(self, accumulator: WeightedMean, payloads: Payloads, examples: int) -> None:
         accumulator.add(payloads["head"], examples)
 
-    def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
-        if not accumulator.weight:
-            return state  # Nobody had an example: the mean of no heads is not zero.
-        return {"head": as_float32(accumulator.mean())}
+    def head(self, accumulator: WeightedMean) -> Any:
+        return as_float32(accumulator.mean())
 
 
-class LdaHead(HeadMethod):
-    name = "lda"
-    title = "linear discriminant analysis from pooled statistics"
-    citation = "Shysheya et al., FiT: Parameter Efficient Few-shot Transfer Learning, ICLR 2023"
-    sends_up = "class counts, class sums and second moments of the features, float32"
+class Discriminant(Fit):
+    def part(self) -> Part:
+        size = LdaStatistics.vector_size(self.task.classes, self.method.head.in_features)
+        return Part("statistics", make_codec("dense"), size)
 
-    def up_parts(self) -> tuple[Part, ...]:
-        size = LdaStatistics.vector_size(self.task.classes, self.head.in_features)
-        return (Part("statistics", make_codec("dense"), size),)
-
-    def train(self, view: None, data: Examples, turn: Turn) -> Update:
-        statistics = LdaStatistics.from_features(self.features(data), data.labels, self.task.classes)
+    def train(self, data: Examples, turn: Turn) -> Update:
+        statistics = LdaStatistics.from_features(self.method.features(data), data.labels, self.task.classes)
         return Update({"statistics": statistics.to_vector().numpy()}, len(data))
 
-    def examine(self, view: None, payloads: Payloads, examples: int, client: int) -> None:
-        vector = torch.from_numpy(payloads["statistics"])
-        check_statistics(LdaStatistics.from_vector(vector, self.task.classes, self.head.in_features), examples)
+    def examine(self, payloads: Payloads, examples: int) -> None:
+        check_statistics(self._statistics(torch.from_numpy(payloads["statistics"])), examples)
 
-    def accumulator(self) -> WeightedMean:
-        return WeightedMean(self.up_parts()[0].size)
+    def _statistics(self, vector: Tensor) -> LdaStatistics:
+        return LdaStatistics.from_vector(vector, self.task.classes, self.method.head.in_features)
 
-    def accumulate(
-        self, accumulator: WeightedMean, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
-    ) -> None:
+    def add(self, accumulator: WeightedMean, payloads: Payloads, examples: int) -> None:
         """A sum: each client's statistics already weigh what its data weigh."""
         accumulator.add(payloads["statistics"], 1)
 
-    def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
-        pooled = LdaStatistics.from_vector(torch.from_numpy(accumulator.sum), self.task.classes, self.head.in_features)
-        weight, bias = solve(pooled)
-        return {"head": head_vector(self.task, weight, bias)}
+    def head(self, accumulator: WeightedMean) -> Any:
+        weight, bias = solve(self._statistics(torch.from_numpy(accumulator.sum)))
+        return head_vector(self.task, weight, bias)
 
 
-HEAD_METHODS: dict[str, type[HeadMethod]] = {"probe": LinearProbe, "lda": LdaHead}
+HEADS: dict[str, type[Fit]] = {"probe": Probe, "lda": Discriminant}
 
 
 def find_linear_head(module: nn.Module) -> nn.Linear:
@@ -172,8 +216,3 @@ def head_vector(task: Task, weight: Tensor, bias: Tensor) -> Any:
     pieces = {"weight": weight, "bias": bias}
     ordered = [pieces[name.rpartition(".")[2]].detach().flatten() for name in task.flat.template.names]
     return as_float32(torch.cat(ordered).numpy())
-
-
-def write_head(weights: Tensor, head: Any) -> None:
-    with torch.no_grad():
-        weights.copy_(torch.from_numpy(as_float32(head)))

@@ -48,7 +48,7 @@ from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import PayloadError
 from subbit.methods.base import Held, Part, Payloads, State, Turn, Update, as_float32
-from subbit.methods.honest import check_within
+from subbit.exchange.honest import check_within
 from subbit.methods.incremental import IncrementalMethod
 from subbit.methods.scores import FULL, ScoreMethod, ScoreParameters, as_thresholds, scores_of_thresholds
 from subbit.models.reparametrisation import SCORE_LIMIT

@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 
 from subbit.data.examples import Examples
-from subbit.methods.base import Task, Turn
-from subbit.privacy.parameters import PrivateTraining
+from subbit.models.task import Task, Turn
 from subbit.privacy.per_sample import PerSampleGradients
+from subbit.privacy.pieces import Privacy
 from subbit.privacy.refusals import refuse_module
 from subbit.privacy.sampling import Sampling, system_key
 from subbit.randomness import derive_key, numpy_generator
@@ -22,14 +22,15 @@ from subbit.randomness import derive_key, numpy_generator
 class GaussianMechanism:
     """What the private turns of all clients of a task share."""
 
-    def __init__(self, parameters: PrivateTraining, task: Task) -> None:
-        self.parameters = parameters
-        self.task = task
+    def __init__(self, privacy: Privacy, batch_size: int, epochs: int, task: Task) -> None:
+        self.privacy, self.batch_size, self.epochs, self.task = privacy, batch_size, epochs, task
         self.gradients = PerSampleGradients(task.flat)
         refuse_module(task, self.gradients)
 
     def noise_multiplier(self, examples: int) -> float:
-        return self.parameters.noise_multiplier(examples, self.task.rounds)
+        """sigma of a client with so many examples, who may take part in every round."""
+        epochs = self.task.rounds * self.epochs
+        return self.privacy.noise_multiplier(Sampling(examples, self.batch_size), epochs)
 
     def turn(self, examples: int, turn: Turn) -> PrivateBackward:
         return PrivateBackward(self, examples, turn)
@@ -39,13 +40,13 @@ class PrivateBackward:
     """The steps of one turn."""
 
     def __init__(self, mechanism: GaussianMechanism, examples: int, turn: Turn) -> None:
-        parameters = mechanism.parameters
+        privacy = mechanism.privacy
         self.gradients = mechanism.gradients
-        self.bound = parameters.max_gradient_norm
+        self.bound = privacy.max_gradient_norm
         self.deviation = mechanism.noise_multiplier(examples) * self.bound
-        self.expected = Sampling(examples, parameters.batch_size).expected
+        self.expected = Sampling(examples, mechanism.batch_size).expected
         self.where = (mechanism.task.seed, "privacy-noise", turn.round_number, turn.client)
-        self.repeatable = parameters.noise_source == "seed"
+        self.repeatable = privacy.noise_source == "seed"
         self.step = 0
 
     def __call__(self, batch: Examples) -> float:

@@ -11,18 +11,19 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from subbit.config.schema import RunConfig
 from subbit.data.examples import Examples
 from subbit.errors import ConfigError, ModelError
-from subbit.methods.base import Task
+from subbit.models.task import Task
 from subbit.models.flat import FlatModel
-from subbit.privacy.parameters import PrivateTraining
 from subbit.privacy.per_sample import PerSampleGradients
+from subbit.privacy.pieces import Privacy
 from subbit.randomness import derive_key, torch_randomness
 
 
 def refuse_run(run: RunConfig, parameters: Any) -> None:
     """What else of a run looks at the clients' examples, or lets others take the noise away again."""
-    if not isinstance(parameters, PrivateTraining) or parameters.privacy == "none":
+    privacy = getattr(getattr(parameters, "local", None), "privacy", None)
+    if not isinstance(privacy, Privacy):
         return
-    asked = f"privacy={parameters.privacy}"
+    asked = f"privacy={privacy.name}"
     if run.head in ("probe", "lda"):
         raise ConfigError(
             f"{asked}: head={run.head} fits the head on the clients' examples without noise; "
@@ -30,7 +31,7 @@ def refuse_run(run: RunConfig, parameters: Any) -> None:
         )
     if run.selection != "uniform":
         raise ConfigError(f"{asked}: selection={run.selection} tells losses without noise; use selection=uniform")
-    if run.engine == "deployment" and parameters.noise_source == "seed":
+    if run.engine == "deployment" and privacy.noise_source == "seed":
         raise ConfigError(
             f"{asked}: everyone in a deployment knows the seed and could take the noise away; use noise_source=system"
         )

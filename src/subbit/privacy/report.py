@@ -6,32 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from subbit.privacy.budget import composed_epsilon
-from subbit.privacy.parameters import PrivateTraining
+from subbit.privacy.mechanism import GaussianMechanism
 from subbit.privacy.sampling import Sampling
 
 
 def privacy_report(
-    parameters: PrivateTraining, examples: Mapping[int, int], turns: Mapping[int, int], rounds: int
+    mechanism: GaussianMechanism, examples: Mapping[int, int], turns: Mapping[int, int]
 ) -> dict[str, Any]:
     """`examples` and `turns` of each client that took part. All numbers are those of the client they are worst for."""
-    sigmas, spent = [], []
+    privacy, sigmas, spent = mechanism.privacy, [], []
     # Clients alike in both are counted once: accountants are slow.
     for size, taken in sorted({(examples[client], taken) for client, taken in turns.items()}):
-        sampling = Sampling(size, parameters.batch_size)
-        steps = taken * parameters.epochs * sampling.steps
-        sigmas.append(parameters.noise_multiplier(size, rounds))
-        spent.append(composed_epsilon(sigmas[-1], parameters.delta, sampling.rate, steps, parameters.accountant))
-    worst, delta = max(spent, default=0.0), parameters.delta
-    asked = f"epsilon {parameters.epsilon:g}, delta {delta:g}"
-    if parameters.privacy == "run":
+        sampling = Sampling(size, mechanism.batch_size)
+        steps = taken * mechanism.epochs * sampling.steps
+        sigmas.append(mechanism.noise_multiplier(size))
+        spent.append(composed_epsilon(sigmas[-1], privacy.delta, sampling.rate, steps, privacy.accountant))
+    worst, delta = max(spent, default=0.0), privacy.delta
+    asked = f"epsilon {privacy.epsilon:g}, delta {delta:g}"
+    if privacy.name == "run":
         guarantee = f"{asked} for each example over the whole run"
     else:
         guarantee = f"{asked} per step, not composed: epsilon {worst:.4g} for each example over the whole run"
-    if parameters.noise_source == "seed":
+    if privacy.noise_source == "seed":
         guarantee += ", towards those who do not know the seed"
     return {
         "guarantee": guarantee,
-        "epsilon": parameters.epsilon if parameters.privacy == "run" else worst,
+        "epsilon": privacy.epsilon if privacy.name == "run" else worst,
         "epsilon_spent": worst,
         "delta": delta,
         "noise_multiplier": min(sigmas, default=0.0),

@@ -70,7 +70,7 @@ class Downlink:
         if incremental is None or self.before is None:
             return ()
         payloads, last = incremental.snapshot(self.before), self.round_number - 1
-        return encode_parts(incremental, "snapshot", Direction.DOWN, payloads, None, last, 0, receiver=EVERYONE)
+        return encode_parts(self.method, "snapshot", Direction.DOWN, payloads, None, last, 0, receiver=EVERYONE)
 
     def remember(self, broadcasts: Broadcasts, answered: tuple[int, ...]) -> None:
         """The round counts: who answered holds what was sent."""

@@ -29,9 +29,8 @@ from torch.nn import functional
 from subbit.codecs import Shared, make_codec
 from subbit.data.examples import Examples
 from subbit.errors import ConfigError, FrameError, PayloadError
+from subbit.local.training import TrainingError
 from subbit.methods.base import Method, Part, Turn
-from subbit.methods.local import TrainingError
-from subbit.methods.weights import WeightMethod
 from subbit.randomness import derive_key
 from subbit.runtime.messages import Frames
 from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
@@ -50,7 +49,7 @@ def share_of(participation: float, clients: int) -> int:
 
 def check_selection(method: Method[Any], drawn: int) -> None:
     """Whether this method's clients can tell a loss before they train, and whether there is a choice at all."""
-    if not method.personal and not isinstance(method, WeightMethod):
+    if not method.personal and not method.broadcasts_network:
         raise ConfigError(
             f"selection=high-loss: a broadcast of {method.name} is not a network whose loss a client could tell; "
             "use a method that trains weights, or selection=uniform"
@@ -65,8 +64,8 @@ def own_loss(method: Method[Any], view: Any, data: Examples, turn: Turn) -> floa
     """The mean cross entropy of the network as it was broadcast, or of the client's own where methods are personal."""
     if method.personal:
         method.personalise(view, data, turn)
-    elif isinstance(method, WeightMethod):
-        method.write(view)
+    else:
+        method.write_broadcast(view)
     flat, total = method.task.flat, 0.0
     flat.evaluation_mode()
     with torch.no_grad():

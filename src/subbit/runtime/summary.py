@@ -7,7 +7,6 @@ from collections import Counter
 from importlib.metadata import version
 from typing import Any
 
-from subbit.methods.weights import WeightMethod
 from subbit.models import model_sha256
 from subbit.privacy.report import privacy_report
 from subbit.randomness import derive_key
@@ -83,10 +82,10 @@ def summarise(
     if run.link_mbit is not None:
         summary["link_mbit"] = run.link_mbit
         summary["link_hours"] = sum(event["link_seconds"] for event in rounds) / SECONDS_PER_HOUR
-    if isinstance(method, WeightMethod) and method.mechanism is not None:
+    if method.mechanism is not None:
         turns = Counter(client for event in rounds for client in event["participants"])
         examples = {client: len(problem.parts[client]) for client in turns}
-        summary["privacy"] = privacy_report(method.mechanism.parameters, examples, turns, run.rounds)
+        summary["privacy"] = privacy_report(method.mechanism, examples, turns)
     for name in ("flips", "flips_kept", "false_flips"):
         values = [observation[name] for observation in observations if name in observation]
         if values:

@@ -17,12 +17,14 @@ from torch import nn
 from subbit.codecs import Shared, make_codec
 from subbit.config.load import Settings
 from subbit.errors import ConfigError, ModelError, SubbitError
-from subbit.methods.base import Method, State, Task
-from subbit.methods.heads import HEAD_METHODS, find_linear_head
-from subbit.methods.local import LocalTraining
+from subbit.exchange.base import State
+from subbit.methods.base import Method
+from subbit.local.training import Local
+from subbit.methods.heads import HEADS, HeadMethod, HeadParameters, find_linear_head
 from subbit.methods.registry import find_method
 from subbit.models import FlatModel, Template, find_blocks, select_parameters
 from subbit.models.heads import kaiming_
+from subbit.models.task import Task
 from subbit.privacy.refusals import refuse_run
 from subbit.randomness import derive_key
 from subbit.runtime.memory import Memories, MemoriesInRam
@@ -60,7 +62,7 @@ class Workplace:
         if run.head == "kaiming":
             # The draw with which the library's own models are loaded: this is for modules that come with a head.
             kaiming_(find_linear_head(self.module), derive_key(run.seed, "model"))
-        self.fits_head = run.head in HEAD_METHODS
+        self.fits_head = run.head in HEADS
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}
         head_names: set[str] = set()
@@ -68,18 +70,22 @@ class Workplace:
             head_flat = FlatModel(self.module, "head", run.batchnorm)
             self.head_template = head_flat.template
             head_names = set(head_flat.template.names)
-            training = LocalTraining(
+            training = Local(
                 epochs=run.head_epochs, batch_size=run.head_batch_size, learning_rate=run.head_learning_rate
             )
-            self._methods["head"] = HEAD_METHODS[run.head](training, self._task(head_flat))
+            self._methods["head"] = HeadMethod(HeadParameters(run.head, training), self._task(head_flat))
         overlaps = bool(head_names & set(select_parameters(self.module, selection)))
-        if overlaps and not method_class.trains_added_values:
+        if overlaps and not method_class.trains_weights(settings.parameters):
             raise ConfigError(
                 f"select={selection!r} masks the head that head={run.head} fits: use head=kaiming or head=keep, "
                 "or select another part"
             )
         flat = FlatModel(self.module, selection, run.batchnorm)
-        if run.batchnorm == "average" and flat.statistics is not None and not method_class.trains_added_values:
+        if (
+            run.batchnorm == "average"
+            and flat.statistics is not None
+            and not method_class.trains_weights(settings.parameters)
+        ):
             raise ConfigError("batchnorm=average: masks do not send statistics; use batchnorm=frozen or batch")
         main = self._methods["main"] = method_class(settings.parameters, self._task(flat))
         self.drawn = None if run.selection == "uniform" else run.drawn or 2 * main.task.participants
@@ -100,7 +106,9 @@ class Workplace:
                 raise ConfigError(f"select={run.select!r}: {run.method} trains {implied!r} here; leave select=auto")
             return implied
         if run.select == "auto":
-            return method_class.default_selection(count_blocks(self.module), self.problem.pretrained)
+            return method_class.default_selection(
+                self.settings.parameters, count_blocks(self.module), self.problem.pretrained
+            )
         return run.select
 
     def _task(self, flat: FlatModel) -> Task:

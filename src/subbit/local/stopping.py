@@ -12,15 +12,15 @@ from torch.nn import functional
 
 from subbit.config.values import require
 from subbit.data.examples import Examples
-from subbit.methods.base import Task
-from subbit.methods.local import LocalTraining
+from subbit.models.task import Task
+from subbit.local.training import Local
 from subbit.randomness import numpy_generator
 
 VALIDATION_BATCH = 512
 
 
 @dataclass(frozen=True)
-class StoppedTraining(LocalTraining):
+class StoppedLocal(Local):
     """`epochs` is the most that a turn may have."""
 
     patience: int | None = None
@@ -49,9 +49,7 @@ class Stopping:
     A client too small to hold anything out is judged by its training loss.
     """
 
-    def __init__(
-        self, settings: StoppedTraining, task: Task, held_out: Examples, write: Callable[[int], object]
-    ) -> None:
+    def __init__(self, settings: StoppedLocal, task: Task, held_out: Examples, write: Callable[[int], object]) -> None:
         self.settings, self.task, self.held_out, self.write = settings, task, held_out, write
         self.best, self.waited, self.epochs = math.inf, 0, 0
 

@@ -1,0 +1,258 @@
+"""A vector goes down, changes of it go up, the server adds their mean. Every map and every vector codec fits in here.
+
+    down   v, whole in float32; or, through another codec, its change since the last broadcast
+    up     v_k - v, through any codec of vectors
+    server v <- v + mean of the changes
+
+A biased codec (top-k, ternary) drops the same places again and again unless what it dropped is added to the next
+change: the client keeps it (`error_feedback`; Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018).
+Down, nobody has to remember anything: the server knows what receivers hold, and the next change is the difference to
+it, so that whatever a broadcast lost is part of the next one (Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze", ICML 2019).
+That needs a codec that brings receivers nearer in every round (`Codec.contractive`), which an unbiased one of few bits
+does not. Clients train from what they hold, and their changes count from there.
+
+A client that lies can move a mean as far as it likes. `aggregator` and `clip_norm` bound what one client can do, and
+then every client has the same weight, since the number of examples is the client's word too.
+
+Where batch normalisation is averaged, running statistics travel beside the vector as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subbit.aggregate import clip_to_norm
+from subbit.aggregate.pieces import Accumulator, Aggregator, Mean
+from subbit.codecs import Codec, Kind, Shared, Vector, make_codec
+from subbit.codecs.dense import Dense
+from subbit.codecs.qsgd import Qsgd
+from subbit.codecs.ternary import Ternary
+from subbit.codecs.topk import with_error_feedback
+from subbit.config.pieces import choice
+from subbit.config.values import require
+from subbit.exchange.base import Exchange, Held, Part, Payloads, State, as_float32
+from subbit.exchange.honest import FAR, check_variances, largest
+from subbit.models.task import Task, Turn
+from subbit.maps.base import BoundMap
+from subbit.randomness import derive_key
+
+BIASED = ("topk", "ternary")
+HERE = (Qsgd(levels=2), Ternary(fraction=0.1))
+"""Options that differ from the codecs' own defaults."""
+
+
+def is_vector_codec(codec: Any) -> bool:
+    return bool(codec.kind is Kind.VECTOR)
+
+
+@dataclass(frozen=True)
+class VectorUp:
+    """How a change goes up."""
+
+    codec: Codec[Vector] = choice("codec", Dense(), accepts=is_vector_codec, others=HERE)
+    error_feedback: bool | Literal["auto"] = "auto"
+    """The client adds what a lossy codec lost to its next change. `auto`: for biased codecs."""
+    whole: bool = False
+    """The vector itself goes up, and the mean takes the place of the server's; else its change."""
+
+    def __post_init__(self) -> None:
+        require(not (self.whole and self.feeds_back), "whole=true: error_feedback is for changes")
+
+    @property
+    def feeds_back(self) -> bool:
+        return self.codec.name in BIASED if self.error_feedback == "auto" else self.error_feedback
+
+
+@dataclass(frozen=True)
+class VectorDown:
+    """How the vector goes down: whole, in float32; or, through a compressor, as its change since the last broadcast. A
+    client that was away is sent what it missed, or the whole."""
+
+    codec: Codec[Vector] = choice("codec", Dense(), accepts=is_vector_codec, others=HERE)
+
+
+@dataclass(frozen=True)
+class VectorAggregate:
+    """How changes become one."""
+
+    aggregator: Aggregator = choice("aggregator", Mean())
+    clip_norm: float | None = None
+    """Longer changes are scaled down to this norm, and all clients weigh the same; none: no bound."""
+    weighting: Literal["examples", "clients"] = "examples"
+    """What a client weighs in the mean: its examples, or as much as any other."""
+
+    def __post_init__(self) -> None:
+        require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm={self.clip_norm}: needs a number above 0")
+
+
+class VectorPieces(Protocol):
+    @property
+    def up(self) -> VectorUp: ...
+
+    @property
+    def down(self) -> VectorDown: ...
+
+    @property
+    def aggregate(self) -> VectorAggregate: ...
+
+
+class VectorExchange(Exchange):
+    def __init__(self, task: Task, pieces: VectorPieces, bound: BoundMap, up_name: str | None = None) -> None:
+        self.task, self.map = task, bound
+        self.name, self.up_name = bound.vector, up_name or bound.vector
+        self.up, self.aggregate = pieces.up, pieces.aggregate
+        self.down_codec = pieces.down.codec.contractive()
+        if pieces.down.codec != Dense():
+            self.changes = VectorChanges(self)
+
+    # What travels.
+
+    def known_parts(self) -> tuple[Part, ...]:
+        """What receivers know after a broadcast, the vector first; all of it is in the state."""
+        return (Part(self.name, make_codec("dense"), self.map.size), *self.statistics_part())
+
+    def statistics_part(self) -> tuple[Part, ...]:
+        statistics = self.task.flat.statistics if self.map.statistics else None
+        return () if statistics is None else (Part("statistics", make_codec("dense"), statistics.numel()),)
+
+    def down_parts(self) -> tuple[Part, ...]:
+        vector, *others = self.known_parts()
+        if self.changes is not None:
+            vector = Part("change", self.down_codec, vector.size)
+        return (vector, *others)
+
+    def up_parts(self) -> tuple[Part, ...]:
+        return (Part(self.up_name, self.up.codec, self.map.size), *self.statistics_part())
+
+    def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
+        # A rotation or a rounding of its own for every client and round: errors average out.
+        return Shared(part.size, key=derive_key(self.task.seed, f"codec-{part.name}", round_number, client))
+
+    def start(self) -> State:
+        state: State = {self.name: self.map.start()}
+        if self.map.statistics and self.task.flat.statistics is not None:
+            state["statistics"] = self.task.flat.statistics.numpy().copy()
+        return state
+
+    def broadcast(self, state: State, round_number: int) -> Payloads:
+        return {part.name: state[part.name] for part in self.known_parts()}
+
+    def open(self, payloads: Payloads, round_number: int) -> Payloads:
+        return payloads
+
+    # The client half.
+
+    def trained(self, view: dict[str, NDArray[np.float32]]) -> Tensor:
+        self.write_statistics(view)
+        return self.map.received(view[self.name])
+
+    def write_statistics(self, vectors: dict[str, Any]) -> None:
+        """Put running statistics, where they travel, into the module."""
+        if self.map.statistics and self.task.flat.statistics is not None:
+            with torch.no_grad():
+                self.task.flat.statistics.copy_(torch.from_numpy(vectors["statistics"]))
+
+    def say(self, view: dict[str, NDArray[Any]], trained: Tensor, turn: Turn) -> tuple[Payloads, dict[str, float]]:
+        after = self.map.finished(trained).numpy()
+        said = after if self.up.whole else as_float32(after - view[self.name])
+        payloads: Payloads = {self.up_name: self.with_feedback(said, view, turn)}
+        if self.map.statistics and self.task.flat.statistics is not None:
+            payloads["statistics"] = as_float32(self.task.flat.statistics.numpy() - view["statistics"])
+        return payloads, {}
+
+    def with_feedback(self, change: Vector, view: Any, turn: Turn) -> Vector:
+        """The change, and what was lost of earlier ones, where the client remembers it."""
+        if not self.up.feeds_back:
+            return change
+        part = replace(self.up_parts()[0], codec=self.up.codec)
+        residual = turn.memory.get("residual", np.zeros_like(change))
+        known = self.shared(part, view, turn.round_number, turn.client)
+        _, turn.memory["residual"] = with_error_feedback(part.codec, change, residual, known)
+        return as_float32(change + residual)
+
+    # The server half.
+
+    def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
+        super().examine(view, payloads, examples, client)
+        if "statistics" in payloads:
+            check_variances(self.task.flat, view["statistics"], payloads["statistics"])
+
+    def farthest(self, part: Part, view: Any) -> float:
+        if part.name == "statistics":
+            return FAR * super().farthest(part, view)  # Variances are squares, so that their bound is one too.
+        return self.map.farthest() or FAR * max(1.0, largest(view[self.name]))
+
+    def accumulator(self) -> Accumulator:
+        return self.aggregate.aggregator.accumulator(sum(part.size for part in self.up_parts()))
+
+    def accumulate(
+        self,
+        accumulator: Accumulator,
+        view: Any,
+        payloads: Payloads,
+        examples: int,
+        round_number: int,
+        client: int,
+    ) -> None:
+        changes, bound = [payloads[part.name] for part in self.up_parts()], self.aggregate.clip_norm
+        if bound is not None:
+            # Each part by itself: running statistics move further than weights and would use up a common bound.
+            changes = [clip_to_norm(change, bound) for change in changes]
+        if bound is not None or self.aggregate.weighting == "clients":
+            examples = min(examples, 1)
+        accumulator.add(np.concatenate(changes), examples)
+
+    def step(self, state: State, accumulator: Accumulator, round_number: int) -> State:
+        if self.up.whole and not getattr(accumulator, "weight", 1.0):
+            return state  # Nobody who answered has an example: there is no mean.
+        return self.moved(state, accumulator.mean())
+
+    def moved(self, state: State, mean: NDArray[np.float64]) -> State:
+        """The state after a mean change of all parts."""
+        ends = np.cumsum([part.size for part in self.up_parts()])[:-1]
+        after: State = {}
+        for part, change in zip(self.up_parts(), np.split(mean, ends), strict=True):
+            name = self.name if part.name == self.up_name else part.name
+            whole = self.up.whole and name == self.name
+            before = 0.0 if whole else np.asarray(state[name], dtype=np.float64)
+            after[name] = as_float32(before + change)
+        return after
+
+    def write(self, state: State, network: str, key: int) -> None:
+        self.write_statistics(state)
+        self.map.write(np.asarray(state[self.name]), network, key)
+
+
+class VectorChanges:
+    """Receivers hold the known parts: the vector as far as they were told, the others as they are."""
+
+    def __init__(self, exchange: VectorExchange) -> None:
+        self.exchange = exchange
+        self.name = exchange.name
+
+    def first(self) -> Held:
+        others = {part.name: np.zeros(part.size, dtype=np.float32) for part in self.exchange.statistics_part()}
+        return {self.name: self.exchange.map.known(), **others}
+
+    def change(self, state: State, held: Held, round_number: int) -> Payloads:
+        others = {part.name: state[part.name] for part in self.exchange.known_parts()[1:]}
+        return {"change": as_float32(np.asarray(state[self.name]) - held[self.name]), **others}
+
+    def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
+        others = {part.name: payloads[part.name] for part in self.exchange.known_parts()[1:]}
+        return {self.name: as_float32(held[self.name] + payloads["change"]), **others}
+
+    def snapshot_parts(self) -> tuple[Part, ...]:
+        return self.exchange.known_parts()
+
+    def snapshot(self, held: Held) -> Payloads:
+        return dict(held)
+
+    def restore(self, payloads: Payloads) -> Held:
+        return dict(payloads)

@@ -1,0 +1,1 @@
+"""How a client trains in its turn: optimiser, schedule, regulariser, privacy, early stopping."""

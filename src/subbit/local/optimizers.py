@@ -1,0 +1,91 @@
+"""Optimisers by name: every one of `torch.optim` that steps a vector, each with its own options.
+
+The learning rate is no option of an optimiser but of local training, which has a schedule for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from subbit.config.values import require
+from subbit.core.registry import make_registry, register
+
+make_registry("optimizer")
+NOT_FOR_A_VECTOR = ("LBFGS", "SparseAdam", "Muon", "Optimizer")
+"""They need a closure, sparse gradients or matrices."""
+NOT_OPTIONS = ("lr", "maximize", "capturable", "differentiable")
+Pair = tuple[float, float]
+
+
+class OptimizerPiece(Protocol):
+    name: ClassVar[str]
+
+    def make(self, trained: Tensor, learning_rate: float) -> torch.optim.Optimizer: ...
+
+
+@register("optimizer", "adam")
+@dataclass(frozen=True)
+class Adam:
+    name: ClassVar[str] = "adam"
+    betas: Pair = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.weight_decay >= 0, f"weight_decay={self.weight_decay}: needs a number from 0 up")
+
+    def make(self, trained: Tensor, learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.Adam([trained], learning_rate, self.betas, self.eps, self.weight_decay)
+
+
+@register("optimizer", "sgd")
+@dataclass(frozen=True)
+class Sgd:
+    name: ClassVar[str] = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        require(0 <= self.momentum < 1, f"momentum={self.momentum}: needs 0 up to, not including, 1")
+        require(self.weight_decay >= 0, f"weight_decay={self.weight_decay}: needs a number from 0 up")
+
+    def make(self, trained: Tensor, learning_rate: float) -> torch.optim.Optimizer:
+        momentum, decay = self.momentum, self.weight_decay
+        return torch.optim.SGD([trained], learning_rate, momentum, weight_decay=decay, nesterov=self.nesterov)
+
+
+def _make(self: Any, trained: Tensor, learning_rate: float) -> torch.optim.Optimizer:
+    options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+    optimizer: torch.optim.Optimizer = self.torch_class([trained], lr=learning_rate, **options)
+    return optimizer
+
+
+def _piece_of(name: str, torch_class: type[torch.optim.Optimizer]) -> Any:
+    """A piece whose options are those arguments of the optimiser that have a number, or a pair of them, as default."""
+    options = []
+    for parameter in inspect.signature(torch_class).parameters.values():
+        default = parameter.default
+        if parameter.name in NOT_OPTIONS or not isinstance(default, float | int | tuple):
+            continue
+        kind: Any = type(default)
+        if isinstance(default, tuple):
+            if len(default) != 2 or not all(isinstance(value, float | int) for value in default):
+                continue
+            kind = Pair
+        options.append((parameter.name, kind, dataclasses.field(default=default)))
+    # Classes are made anew in every process: equal by name and options, and found again by name.
+    namespace = {"name": name, "torch_class": torch_class, "make": _make, "__module__": __name__}
+    return dataclasses.make_dataclass(torch_class.__name__, options, frozen=True, namespace=namespace)
+
+
+for _name, _class in sorted(vars(torch.optim).items()):
+    if isinstance(_class, type) and issubclass(_class, torch.optim.Optimizer) and _name not in NOT_FOR_A_VECTOR:
+        if _name.lower() not in ("adam", "sgd"):
+            globals()[_name] = register("optimizer", _name.lower())(_piece_of(_name.lower(), _class))

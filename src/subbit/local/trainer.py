@@ -1,0 +1,95 @@
+"""Local training bound to a task and a map: plain, regularised, private, or until it no longer helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subbit.config.pieces import choice
+from subbit.config.values import require
+from subbit.data.examples import Examples
+from subbit.errors import ConfigError
+from subbit.local.regularisers import NoRegulariser, Regulariser
+from subbit.local.stopping import StoppedLocal, Stopping
+from subbit.models.task import Task, Turn
+from subbit.local.training import PLAIN, Hooks, Local, train_locally
+from subbit.maps.base import BoundMap
+from subbit.models.reparametrisation import Identity
+from subbit.privacy.mechanism import GaussianMechanism
+from subbit.privacy.pieces import NoPrivacy, Privacy
+from subbit.privacy.sampling import Sampling, system_key
+from subbit.randomness import derive_key
+
+
+@dataclass(frozen=True)
+class LocalWeights(Local):
+    """Local training of weights: with a regulariser and with privacy, where they are asked for."""
+
+    regulariser: Regulariser = choice("regulariser", NoRegulariser())
+    privacy: NoPrivacy | Privacy = choice("privacy", NoPrivacy())
+
+    def draw_batches(self, count: int, key: int) -> Iterator[NDArray[np.int64]]:
+        if not isinstance(self.privacy, Privacy):
+            return super().draw_batches(count, key)
+        # Who knows which examples are in a batch is not protected by the others that might have been.
+        repeatable = self.privacy.noise_source == "seed"
+        return Sampling(count, self.batch_size).batches(key if repeatable else system_key())
+
+
+class Trainer:
+    """Trains vectors of one task by one map."""
+
+    def __init__(self, task: Task, local: Local, bound: BoundMap) -> None:
+        self.task, self.local, self.map = task, local, bound
+        require(local.rate >= 0, f"learning_rate={local.rate}: needs a number from 0 up")  # Words are refused now.
+        self.regulariser: Regulariser = NoRegulariser()
+        self.mechanism: GaussianMechanism | None = None
+        if isinstance(local, LocalWeights):
+            self.regulariser = local.regulariser
+            self.regulariser.check(task)
+            self._refuse_masks(local)
+            if isinstance(local.privacy, Privacy):
+                self.mechanism = GaussianMechanism(local.privacy, local.batch_size, local.epochs, task)
+
+    def _refuse_masks(self, local: LocalWeights) -> None:
+        plain, private = isinstance(self.map.network, Identity), isinstance(local.privacy, Privacy)
+        if not plain and (private or not self.regulariser.per_example):
+            what = f"privacy={local.privacy.name}" if private else f"regulariser={self.regulariser.name}"
+            raise ConfigError(f"{what}: only where the weights themselves are trained; use map=weights")
+        if private and not self.regulariser.per_example:
+            raise ConfigError(
+                f"privacy: {self.regulariser.name} contrasts whole batches, so that no gradient is that of one example"
+            )
+
+    def train(self, trained: Tensor, data: Examples, turn: Turn, hooks: Hooks = PLAIN) -> dict[str, float]:
+        """Train the vector in place; what was observed on the way."""
+        self.map.begin(turn)
+        asked = self.regulariser.begin(self.task, trained, turn)
+        stopping: Stopping | None = None
+        if isinstance(self.local, StoppedLocal):
+            held_out_key = derive_key(self.task.seed, "holdout", 0, turn.client)
+            data, held_out = self.local.split(data, held_out_key)
+            stopping = Stopping(self.local, self.task, held_out, partial(self._write, trained, turn))
+        hooks = replace(
+            hooks,
+            objective=asked.objective or hooks.objective,
+            adjust=asked.adjust or hooks.adjust,
+            backward=hooks.backward if self.mechanism is None else self.mechanism.turn(len(data), turn),
+            constrain=hooks.constrain or self.map.constrain,
+            finished=stopping or hooks.finished,
+        )
+        loss = train_locally(self.task, self.local, self.map.network, trained, data, turn, hooks)
+        self.regulariser.end(self.task, trained, turn)
+        if self.mechanism is not None:
+            return {"noise_multiplier": self.mechanism.noise_multiplier(len(data))}
+        return {"loss": loss} if stopping is None else {"loss": loss, "epochs": stopping.epochs}
+
+    def _write(self, trained: Tensor, turn: Turn, epoch: int) -> None:
+        """The network that early stopping judges."""
+        key = derive_key(self.task.seed, "validation", turn.round_number, turn.client, epoch)
+        self.map.network.write(trained, self.task.flat.weights, key)

@@ -1,0 +1,175 @@
+"""Local training, the same for every method: batches, forward, backward, one optimiser over one flat vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from subbit.config.pieces import choice
+from subbit.config.values import require
+from subbit.data.batches import batches
+from subbit.data.examples import Examples
+from subbit.errors import SubbitError
+from subbit.local.optimizers import Adam, OptimizerPiece
+from subbit.models.task import Task, Turn
+from subbit.models.reparametrisation import Reparametrisation
+from subbit.randomness import derive_key, torch_randomness
+
+
+class TrainingError(SubbitError):
+    """Local training that cannot go on, e.g. a loss that is no longer a number. The client counts as failed."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """How a client trains in its turn. The optimiser starts anew in every turn."""
+
+    epochs: int = 1
+    batch_size: int = 64
+    optimizer: OptimizerPiece = choice("optimizer", Adam())
+    learning_rate: float | Literal["auto", "paper"] = 1e-3
+    """The words are for methods that have a rate for each of their ways to train."""
+    gradient_clip: float | None = None
+    """Longer gradients are scaled down to this norm before each step; none: no bound."""
+    normalise: bool = False
+    """Divide the gradient by its root mean square in every step: for SGD, whose learning rate then means the same on
+    every network."""
+    warmup_rounds: int = 0
+    """The learning rate rises linearly over that many first rounds of the run."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """`cosine`: the learning rate falls to nearly zero over the rounds of the run."""
+    schedule_every: Literal["round", "step"] = "round"
+    """When the learning rate changes: between rounds, or in every step."""
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, f"epochs={self.epochs}: needs at least 1")
+        require(self.batch_size >= 1, f"batch_size={self.batch_size}: needs at least 1")
+        rate = self.learning_rate
+        require(isinstance(rate, str) or 0 <= rate < math.inf, f"learning_rate={rate}: needs a number from 0 up")
+        clip = self.gradient_clip
+        require(clip is None or clip > 0, f"gradient_clip={clip}: needs a number above 0, or none")
+        require(self.warmup_rounds >= 0, f"warmup_rounds={self.warmup_rounds}: needs a number from 0 up")
+
+    def rate_factor(self, round_number: float, rounds: int) -> float:
+        """What the learning rate is multiplied by in that round.
+
+        >>> [Local(warmup_rounds=3).rate_factor(number, 10) for number in range(5)]
+        [0.25, 0.5, 0.75, 1.0, 1.0]
+        """
+        factor = min(1.0, (round_number + 1) / (self.warmup_rounds + 1))
+        return factor if self.schedule == "constant" else factor * (1 + math.cos(math.pi * round_number / rounds)) / 2
+
+    @property
+    def rate(self) -> float:
+        """The learning rate as a number."""
+        require(not isinstance(self.learning_rate, str), f"learning_rate={self.learning_rate}: needs a number here")
+        return float(self.learning_rate)
+
+    def make_optimizer(self, trained: Tensor) -> torch.optim.Optimizer:
+        return self.optimizer.make(trained, self.rate)
+
+    def draw_batches(self, count: int, key: int) -> Iterator[NDArray[np.int64]]:
+        """The examples of every step of an epoch, by position."""
+        return batches(count, self.batch_size, key)
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Where a turn differs from plain training."""
+
+    objective: Callable[[Examples], Tensor] | None = None
+    """Loss of a batch, instead of the cross entropy of the module's outputs."""
+    backward: Callable[[Examples], float] | None = None
+    """Loss of a batch, its gradient left in `flat.gradient`, instead of forward and backward altogether."""
+    adjust: Callable[[Tensor, Tensor], object] | None = None
+    """Changes the gradient of the trained vector, in place: (trained, gradient)."""
+    constrain: Callable[[Tensor], object] | None = None
+    """Changes the trained vector, in place, after every step."""
+    finished: Callable[[int, float], bool] | None = None
+    """Asked after every epoch, with its number and mean loss, whether that was enough."""
+    optimizer: torch.optim.Optimizer | None = None
+    """Of the trained vector, instead of the one that the settings make."""
+
+
+PLAIN = Hooks()
+
+
+def train_locally(
+    task: Task,
+    settings: Local,
+    network: Reparametrisation,
+    trained: Tensor,
+    data: Examples,
+    turn: Turn,
+    hooks: Hooks = PLAIN,
+) -> float:
+    """Train the vector in place on one client's data; returns the mean loss of the last epoch."""
+    flat, seed, where = task.flat, task.seed, (turn.round_number, turn.client)
+    compute = hooks.backward or partial(_backward, task, hooks.objective or partial(_cross_entropy, task))
+    trained.grad = torch.zeros_like(trained)
+    optimizer = hooks.optimizer or settings.make_optimizer(trained)
+    base_rates = [group["lr"] for group in optimizer.param_groups]
+
+    def set_rate(progress: float) -> None:
+        for group, rate in zip(optimizer.param_groups, base_rates, strict=True):
+            group["lr"] = rate * settings.rate_factor(turn.round_number + progress, task.rounds)
+
+    set_rate(0.0)
+    flat.attach()
+    flat.training_mode()
+    step, mean_loss = 0, 0.0
+    steps = settings.epochs * math.ceil(len(data) / settings.batch_size)
+    with torch_randomness(derive_key(seed, "module", *where)):
+        for epoch in range(settings.epochs):
+            losses = []
+            for chosen in settings.draw_batches(len(data), derive_key(seed, "batches", *where, epoch)):
+                if settings.schedule_every == "step":
+                    set_rate(min(step / steps, 1.0))
+                network.write(trained, flat.weights, derive_key(seed, "training-draw", *where, step))
+                loss = compute(data.select(chosen))
+                if not math.isfinite(loss):
+                    raise TrainingError(f"the loss is {loss} in step {step}: a smaller learning_rate may help")
+                network.pull_back(flat.gradient, trained, trained.grad)
+                with torch.no_grad():
+                    if hooks.adjust is not None:
+                        hooks.adjust(trained, trained.grad)
+                    if settings.normalise:
+                        _divide_by_root_mean_square(trained.grad)
+                if settings.gradient_clip is not None:
+                    torch.nn.utils.clip_grad_norm_(trained, settings.gradient_clip)
+                optimizer.step()
+                if hooks.constrain is not None:
+                    with torch.no_grad():
+                        hooks.constrain(trained)
+                losses.append(loss)
+                step += 1
+            mean_loss = sum(losses) / max(1, len(losses))
+            if hooks.finished is not None and hooks.finished(epoch, mean_loss):
+                break
+    return mean_loss
+
+
+def _divide_by_root_mean_square(gradient: Tensor) -> None:
+    scale = gradient.square().mean().sqrt()
+    if scale > 0:
+        gradient.div_(scale)
+
+
+def _cross_entropy(task: Task, batch: Examples) -> Tensor:
+    return functional.cross_entropy(task.flat.module(batch.inputs), batch.labels)
+
+
+def _backward(task: Task, objective: Callable[[Examples], Tensor], batch: Examples) -> float:
+    task.flat.zero_gradient()
+    loss = objective(batch)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return float(loss.item())

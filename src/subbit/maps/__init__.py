@@ -1,0 +1,8 @@
+"""Maps: which vector a method trains, and the weights of the network that follow from it. Importing registers ours."""
+
+from subbit.maps import masks as masks
+from subbit.maps import projection as projection
+from subbit.maps import weights as weights
+from subbit.maps.base import BoundMap as BoundMap
+from subbit.maps.base import MapPiece as MapPiece
+from subbit.maps.weights import MapChoice as MapChoice

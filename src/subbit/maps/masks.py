@@ -1,0 +1,172 @@
+"""Masks over frozen weights: scores s are trained, the network is w0 * m.
+
+mask        m ~ Bern(theta), theta = sigmoid(s), drawn anew in every step
+threshold   m = [theta >= tau]: nothing is drawn
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from subbit.codecs import Vector
+from subbit.codecs.base import Bits
+from subbit.codecs.bits import pack_bits, unpack_bits
+from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
+from subbit.config.values import require
+from subbit.core.registry import register
+from subbit.models.task import Task
+from subbit.maps.base import FULL, BoundMap, added, as_thresholds
+from subbit.models.popup import signed_weights
+from subbit.models.reparametrisation import BernoulliMask, ThresholdMask, clamp_scores_
+from subbit.randomness import derive_key
+
+Network = Literal["expected", "sampled", "thresholded"]
+
+
+def select_blocks(blocks: int, pretrained: bool) -> str:
+    """What masks are over by default: the last blocks of a pre-trained network, else everything."""
+    return f"last {min(5, blocks)} blocks: weights" if blocks and pretrained else "all: weights"
+
+
+@register("map", "mask")
+@dataclass(frozen=True)
+class MaskMap:
+    name: ClassVar[str] = "mask"
+    trains_weights: ClassVar[bool] = False
+    weights: Literal["auto", "keep", "signed", "signed-e"] = "auto"
+    """The frozen weights: the module's own (`keep`), or their signs times one constant in each tensor, sqrt(2 / fan-in)
+    or, as in the code of FedPM's authors, e / sqrt(fan-in). `auto`: `keep` on pre-trained weights, else `signed`."""
+    theta_init: float | Literal["auto", "normal"] = "auto"
+    """Chance of a one at the start; `normal`: scores from N(0, 1); `auto`: 0.95 on pre-trained weights, else normal."""
+    straight_through: Literal["identity", "theta"] = "identity"
+    """Gradient of the draw: dL/dm * theta (1 - theta), or that times theta as in the code of FedPM's authors."""
+    evaluation: Network = "expected"
+    """Which network's accuracy is the accuracy of the run: w0 * theta, w0 * m, or w0 * [theta >= 1/2]."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.theta_init, float):
+            require(0 < self.theta_init < 1, f"theta_init={self.theta_init}: needs a probability between 0 and 1")
+
+    def default_selection(self, blocks: int, pretrained: bool) -> str:
+        return select_blocks(blocks, pretrained)
+
+    def bind(self, task: Task) -> Mask:
+        return Mask(self, task)
+
+
+@register("map", "threshold")
+@dataclass(frozen=True)
+class ThresholdMap(MaskMap):
+    name: ClassVar[str] = "threshold"
+    tau: float = 0.5
+    """A weight is kept where its theta is at least this."""
+    straight_through: Literal["identity"] = "identity"
+    """The factor theta belongs to the code of FedPM, which draws its masks."""
+    evaluation: Network = "thresholded"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 <= self.tau < 1, f"tau={self.tau}: needs a probability from 0 up to, not including, 1")
+
+
+class Mask(BoundMap):
+    """A mask of one task, drawn or by a threshold."""
+
+    vector = "scores"
+    networks = ("expected", "sampled", "thresholded")
+
+    def __init__(self, piece: MaskMap, task: Task) -> None:
+        self.piece, self.task = piece, task
+        self.size = task.flat.template.size
+        self.primary = piece.evaluation
+        form = piece.weights
+        if form == "auto":
+            form = "keep" if task.pretrained else "signed"
+        self.frozen = task.flat.initial
+        if form != "keep":
+            gain = math.e if form == "signed-e" else math.sqrt(2)
+            self.frozen = signed_weights(self.frozen, task.flat.template, "fan-in", gain=gain)
+        drawn = not isinstance(piece, ThresholdMap)
+        self.cut = 1 << 31 if drawn else math.ceil(piece.tau * FULL)
+        self.network = (
+            BernoulliMask(self.frozen, piece.straight_through) if drawn else _by_threshold(self.frozen, piece)
+        )
+
+    def start(self) -> Vector:
+        scores: Vector = self.scores(self.initial_thresholds()).numpy()
+        return scores
+
+    def constrain(self, trained: Tensor) -> object:
+        return clamp_scores_(trained)
+
+    def initial_thresholds(self) -> Thresholds:
+        start = self.piece.theta_init
+        if start == "auto":
+            start = 0.95 if self.task.pretrained else "normal"
+        if isinstance(start, float):
+            return np.full(self.size, int(start * FULL), dtype=np.uint32)
+        drawn = uniforms(derive_key(self.task.seed, "initial-scores"), 0, self.size)
+        thresholds: Thresholds = normal_scores_table()[drawn >> np.uint32(22)]
+        return thresholds
+
+    def scores(self, thresholds: Thresholds) -> Tensor:
+        return scores_of_thresholds(thresholds)
+
+    def moved(self, thresholds: Thresholds, before: Tensor, after: Tensor) -> Thresholds:
+        change = torch.sigmoid(after.double()) - torch.sigmoid(before.double())
+        return added(thresholds, change.numpy())
+
+    def draw(self, thresholds: Thresholds, key: int) -> Bits:
+        """One mask: drawn, or, where a threshold decides, the only one that there is."""
+        by_threshold = isinstance(self.piece, ThresholdMap)
+        return self.cut_mask(thresholds) if by_threshold else sample_bits(thresholds, key)
+
+    def cut_mask(self, thresholds: Thresholds) -> Bits:
+        """[theta >= tau], decided by integers: theta is threshold / 2^32."""
+        return pack_bits(thresholds >= self.cut)
+
+    def write(self, vector: Vector, network: str, key: int) -> None:
+        scores = np.asarray(vector, dtype=np.float64)
+        self.write_thresholds(as_thresholds(FULL / (1 + np.exp(-scores))), network, key)
+
+    def write_thresholds(self, thresholds: Thresholds, network: str, key: int) -> None:
+        if network == "expected":
+            factor = (thresholds / FULL).astype(np.float32)
+        else:
+            bits = self.cut_mask(thresholds) if network == "thresholded" else sample_bits(thresholds, key)
+            factor = unpack_bits(bits, self.size).astype(np.float32)
+        torch.mul(self.frozen, torch.from_numpy(factor), out=self.task.flat.weights)
+
+
+def _by_threshold(frozen: Tensor, piece: MaskMap) -> ThresholdMask:
+    return ThresholdMask(frozen, piece.tau if isinstance(piece, ThresholdMap) else 0.5)
+
+
+def scores_of_thresholds(thresholds: Thresholds) -> Tensor:
+    """logit(theta)."""
+    theta = torch.from_numpy((thresholds + 0.5) / FULL)
+    return torch.logit(theta).to(torch.float32)
+
+
+def bernoulli_divergence(after: Tensor, before: Tensor) -> Tensor:
+    """KL(Bern(sigmoid(after)) || Bern(sigmoid(before))) without ever forming log(theta).
+
+    sigmoid(a) (a - b) + softplus(b) - softplus(a)
+    """
+    return torch.sigmoid(after) * (after - before) + functional.softplus(before) - functional.softplus(after)
+
+
+@lru_cache(maxsize=1)
+def normal_scores_table() -> Thresholds:
+    """sigmoid(s) at 1024 quantiles of s ~ N(0, 1), rounded to 16 bits so that no libm's last digit shows."""
+    middle = [NormalDist().inv_cdf((index + 0.5) / 1024) for index in range(1024)]
+    return np.array([round(65536 / (1 + math.exp(-score))) << 16 for score in middle], dtype=np.uint32)

@@ -1,0 +1,59 @@
+"""The weights themselves are trained; and how a method lets its user choose another map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from subbit.codecs import Vector
+from subbit.config.pieces import choice
+from subbit.core.registry import register
+from subbit.models.task import Task
+from subbit.maps.base import BoundMap, MapPiece
+from subbit.models.reparametrisation import Identity
+
+
+@register("map", "weights")
+@dataclass(frozen=True)
+class WeightMap:
+    name: ClassVar[str] = "weights"
+    trains_weights: ClassVar[bool] = True
+
+    def default_selection(self, blocks: int, pretrained: bool) -> str:
+        return "all"
+
+    def bind(self, task: Task) -> Weights:
+        return Weights(task)
+
+
+class Weights(BoundMap):
+    def __init__(self, task: Task) -> None:
+        self.flat = task.flat
+        self.size = task.flat.template.size
+        self.network = Identity(self.size)
+        self.statistics = task.flat.statistics is not None
+
+    def start(self) -> Vector:
+        weights: Vector = self.flat.weights.detach().numpy().copy()
+        return weights
+
+    def known(self) -> Vector:
+        weights: Vector = self.flat.initial.numpy().copy()
+        return weights
+
+    def write(self, vector: Vector, network: str, key: int) -> None:
+        with torch.no_grad():
+            self.flat.weights.copy_(torch.from_numpy(vector))
+
+
+def has_a_vector(piece: Any) -> bool:
+    return hasattr(piece, "bind")
+
+
+@dataclass(frozen=True)
+class MapChoice:
+    """What is trained."""
+
+    map: MapPiece = choice("map", WeightMap(), accepts=has_a_vector)
