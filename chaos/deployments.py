@@ -8,6 +8,7 @@ from typing import Any
 
 from chaos.trial import COUNTED, EQUAL, FailedError, Outcome, Trial
 from subbit.config.load import resolve
+from subbit.config.pieces import as_words, flattened
 from subbit.errors import SubbitError
 from subbit.flower.local import LocalDeployment
 
@@ -24,7 +25,7 @@ def deployment(trial: Trial) -> Outcome:
     place.mkdir()
     settings = resolve({}, [*trial.words, f"deadline={DEADLINE}"])
     job = {key: value for key, value in vars(settings.run).items() if key not in ("name", "folder")}
-    job |= vars(settings.parameters)
+    job |= flattened(as_words(settings.parameters))
     faults = [trial.random.choice(("node", "node", "server")) for _ in range(trial.random.choice((1, 1, 2)))]
     with LocalDeployment(place, job, secure=False) as deployed:
         link = deployed.superlink()

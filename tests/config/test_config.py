@@ -15,15 +15,15 @@ def test_words_win_over_the_file_which_wins_over_the_preset() -> None:
     values = {"method": "deltamask", "preset": "paper", "codec": "xor", "rounds": 7}
     settings = resolve(values, ["rounds=9"])
     assert settings.run.rounds == 9
-    assert settings.parameters.codec == "xor"
-    assert settings.parameters.theta == "float32"  # From the preset.
-    assert settings.parameters.learning_rate == 0.1  # From the defaults.
+    assert settings.parameters.up.codec.name == "xor"
+    assert settings.parameters.down.codec.name == "dense"  # From the preset.
+    assert settings.parameters.local.learning_rate == 0.1  # From the defaults.
 
 
 def test_a_table_belongs_to_its_method_alone() -> None:
     values = {"deltamask": {"batch_size": 5}, "fedavg": {"batch_size": 6}}
-    assert resolve(values, ["method=deltamask"]).parameters.batch_size == 5
-    assert resolve(values, ["method=fedavg"]).parameters.batch_size == 6
+    assert resolve(values, ["method=deltamask"]).parameters.local.batch_size == 5
+    assert resolve(values, ["method=fedavg"]).parameters.local.batch_size == 6
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_values_from_toml_keep_their_type() -> None:
 @pytest.mark.parametrize("word", ["theta_init=0.3", "theta_init=normal", "theta_init=auto"])
 def test_a_union_takes_either_kind(word: str) -> None:
     value = word.partition("=")[2]
-    assert str(resolve({}, [word]).parameters.theta_init) == value
+    assert str(resolve({}, [word]).parameters.map.map.theta_init) == value
 
 
-@pytest.mark.parametrize("words", [[], ["preset=paper", "filter_bits=16", "limit=50"], ["method=fedavg", "seed=3"]])
+@pytest.mark.parametrize("words", [[], ["preset=paper", "bits=16", "limit=50"], ["method=fedavg", "seed=3"]])
 def test_the_written_configuration_gives_the_same_settings_again(words: list[str]) -> None:
     settings = resolve({}, words)
     assert resolve(tomllib.loads(write_toml(settings))) == settings

@@ -86,7 +86,7 @@ class _Overflow(nn.Module):
 @pytest.mark.parametrize("method", METHODS)
 def test_resuming_after_any_round_equals_an_uninterrupted_run(method: str, tmp_path: Path) -> None:
     problem, chosen = digits_problem(), settings(method=method, rounds=3, folder=str(tmp_path), name="a", head="lda")
-    if not find_method(method).trains_added_values:
+    if not find_method(method).trains_weights(settings(method=method).parameters):
         chosen = settings(method=method, rounds=3, folder=str(tmp_path), name="a", head="lda", select="2.weight")
     straight = run_job(problem, chosen, RunFolder.create(chosen, "")).summary
     other = settings(**{**_plain(chosen), "name": "b"})

@@ -35,9 +35,9 @@ def run(**values: Any) -> dict[str, Any]:
     "values",
     [
         *({"codec": codec} for codec in ("rice", "range", "context", "packed")),
-        *({"codec": codec, "filter_bits": 32} for codec in ("bfuse", "xor")),
-        {"codec": "bfuse", "filter_bits": 32, "filter_arity": 3, "container": "png"},
-        {"codec": "xor", "filter_bits": 32, "container": "raw"},
+        *({"codec": codec, "bits": 32} for codec in ("bfuse", "xor")),
+        {"codec": "bfuse", "bits": 32, "arity": 3, "container": "png"},
+        {"codec": "xor", "bits": 32, "container": "raw"},
     ],
 )
 def test_what_carries_the_flips_changes_nothing_but_bytes(values: dict[str, Any]) -> None:
@@ -50,7 +50,7 @@ def test_what_carries_the_flips_changes_nothing_but_bytes(values: dict[str, Any]
 @pytest.mark.parametrize("codec", ["bfuse", "xor"])
 def test_every_byte_of_a_fingerprint_is_paid_for(codec: str) -> None:
     """Same flips, same slots, b / 8 bytes each: the rest of a frame is the same for all three widths."""
-    narrow, middle, wide = (run(codec=codec, filter_bits=bits, container="raw")["uplink_bytes"] for bits in (8, 16, 32))
+    narrow, middle, wide = (run(codec=codec, bits=bits, container="raw")["uplink_bytes"] for bits in (8, 16, 32))
     assert wide - middle == 2 * (middle - narrow) > 0
 
 
@@ -64,7 +64,7 @@ def test_narrow_filters_train_on_what_they_got_wrong(codec: str) -> None:
 def test_false_flips_are_as_many_as_the_fingerprints_are_wide(codec: str, bits: int) -> None:
     """d = 64 * 74 = 4,736 places and n flips, in 24 filters of different keys: each of the 24 (d - n) other places is
     hit with probability 2^-b. Poisson, so its deviation is the root of the mean; five of them are allowed."""
-    method = make(mlp(64), codec=codec, filter_bits=bits)
+    method = make(mlp(64), codec=codec, bits=bits)
     (part,) = method.up_parts()
     flips, view = pack_bits(np.arange(method.size) % 10 == 0), method.initial_thresholds()
     false = 0

@@ -12,7 +12,6 @@ import torch
 
 from subbit.errors import ConfigError
 from subbit.methods.base import Turn
-from subbit.methods.incremental import as_incremental
 from subbit.report.folder import RunFolder
 from subbit.runtime.downlink import Broadcasts, make_downlink, receive
 from subbit.runtime.engines import InProcess
@@ -36,7 +35,7 @@ DOWN: dict[str, dict[str, Any]] = {
 
 def test_whole_weights_are_no_change() -> None:
     method = Workplace(digits_problem(), settings(method="fedavg")).method("main")
-    assert as_incremental(method) is None
+    assert method.changes is None
     assert [part.name for part in method.down_parts()] == ["weights"]
 
 
@@ -166,12 +165,12 @@ def test_options_out_of_range_are_refused_before_the_first_round(wrong: dict[str
 
 def test_the_start_is_a_copy() -> None:
     """Training writes into the module's buffers: what newcomers start from must not move with it."""
-    method = as_incremental(Workplace(digits_problem(), settings(method="fedavg", **DOWN["topk"])).method("main"))
-    assert method is not None
-    first = method.first()["weights"]
+    method = Workplace(digits_problem(), settings(method="fedavg", **DOWN["topk"])).method("main")
+    assert method.changes is not None
+    first = method.changes.first()["weights"]
     with torch.no_grad():
         method.task.flat.initial.add_(1.0)
-    assert not np.array_equal(first, method.first()["weights"])
+    assert not np.array_equal(first, method.changes.first()["weights"])
 
 
 @pytest.mark.parametrize("bits", [0.1, 0.25, 0.5])

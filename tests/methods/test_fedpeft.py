@@ -10,7 +10,7 @@ from torch import nn
 
 from subbit.config.load import resolve, write_toml
 from subbit.errors import ConfigError
-from subbit.methods.fedpeft import FedPeft
+from subbit.methods.fedpeft import FedPeft, FedPeftParameters
 from subbit.peft import TUNINGS
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
@@ -32,7 +32,7 @@ def test_without_added_modules_it_is_fedavg_of_a_selection(tuning: str, selectio
     assert ours["total_bytes"] == theirs["total_bytes"]
 
 
-@pytest.mark.parametrize("tuning", TUNINGS)
+@pytest.mark.parametrize("tuning", list(TUNINGS))
 def test_every_tuning_goes_up_at_one_bit(tuning: str) -> None:
     """32 bits become 1, beside the frame's header and the rotation's norms."""
     module = small_vit()
@@ -75,19 +75,19 @@ def test_the_rate_that_was_used_is_written_down() -> None:
 
     chosen = settings(method="fedpeft", tuning="prompt", preset="paper")
     written = tomllib.loads(write_toml(chosen))
-    assert written["fedpeft"]["learning_rate"] == 0.01
+    assert written["fedpeft"]["local"]["learning_rate"] == 0.01
     assert resolve(written) == chosen
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"tuning": "promt"}, "needs one of full, head"),
+        ({"tuning": "promt"}, "did you mean 'prompt'"),
         ({"learning_rate": "fast"}, "needs a number or one of auto, paper"),
         ({"learning_rate": -1.0}, "needs a number from 0 up"),
-        ({"bottleneck": 0}, "bottleneck=0: needs at least 1"),
-        ({"prompt_tokens": 0}, "prompt_tokens=0: needs at least 1"),
-        ({"lora_rank": 0}, "lora_rank=0: needs at least 1"),
+        ({"tuning": "adapter", "bottleneck": 0}, "bottleneck=0: needs at least 1"),
+        ({"tuning": "prompt", "prompt_tokens": 0}, "prompt_tokens=0: needs at least 1"),
+        ({"tuning": "lora", "lora_rank": 0}, "lora_rank=0: needs at least 1"),
     ],
 )
 def test_values_out_of_range(values: dict[str, Any], message: str) -> None:
@@ -98,4 +98,4 @@ def test_values_out_of_range(values: dict[str, Any], message: str) -> None:
 def test_a_selection_of_the_users_own_is_refused() -> None:
     with pytest.raises(ConfigError, match="leave select=auto"):
         Workplace(digits_problem(), settings(method="fedpeft", select="all"))
-    assert FedPeft.trains_added_values
+    assert FedPeft.trains_weights(FedPeftParameters())

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from subbit.errors import PayloadError
+from subbit.exchange.honest import check_statistics
 from subbit.methods.base import Turn
 from subbit.methods.heads import HeadMethod
-from subbit.exchange.honest import check_statistics
 from subbit.models.heads import LdaStatistics
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings

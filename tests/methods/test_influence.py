@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from subbit.aggregate.robust import dropped_per_end
 from subbit.codecs import Kind
 from subbit.codecs.bits import pack_bits
+from subbit.exchange.bits import counts_of
 from subbit.methods.base import Method, State
-from subbit.methods.masks import counts_of
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, mlp
 from tests.problems import settings as job
@@ -28,7 +28,7 @@ ROUNDING = 1e-6  # Thresholds are multiples of 2^-32, probabilities that travel 
 
 
 def probability(method: Any, state: State) -> NDArray[np.float64]:
-    return np.asarray(method.thresholds(counts_of(state)), dtype=np.float64) / 2**32
+    return np.asarray(method.exchange.thresholds(counts_of(state)), dtype=np.float64) / 2**32
 
 
 def zampling_probability(method: Any, state: State) -> NDArray[np.float64]:

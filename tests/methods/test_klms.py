@@ -9,8 +9,8 @@ import pytest
 
 from subbit.codecs.bits import unpack_bits
 from subbit.errors import ConfigError
+from subbit.maps.base import FULL
 from subbit.methods.base import Turn
-from subbit.methods.scores import FULL
 from subbit.runtime.client import client_turn
 from subbit.runtime.messages import Order, decode_parts, encode_parts
 from subbit.runtime.workplace import Workplace
@@ -48,7 +48,7 @@ def test_the_mask_of_the_server_has_the_rates_of_the_client_at_the_price_of_thei
     first_half = np.arange(method.size) < method.size // 2
     posterior = np.where(first_half, 0.6, 0.4).astype(np.float32)
     (part,) = method.up_parts()
-    shared = method.shared(part, method.initial_thresholds(), 0, 0)
+    shared = method.shared(part, method.map.initial_thresholds(), 0, 0)
     payload = part.codec.encode(posterior, shared)
     assert 0.0775 < 8 * len(payload) / method.size < 0.12
     ones = unpack_bits(part.codec.decode(payload, shared), method.size)

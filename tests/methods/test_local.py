@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from subbit.errors import ConfigError
+from subbit.local.optimizers import Sgd
+from subbit.local.training import Hooks, Local, train_locally
 from subbit.methods.base import Turn
-from subbit.methods.local import LocalTraining, train_locally
 from subbit.models.reparametrisation import Identity
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
@@ -22,7 +23,7 @@ def one_step(round_number: int = 0, **values: Any) -> Tensor:
     """The change of the weights in one SGD step of learning rate 1 over all of a client's data."""
     problem = digits_problem()
     task = Workplace(problem, settings(method="fedavg", rounds=8)).method("main").task
-    chosen = LocalTraining(optimizer="sgd", learning_rate=1.0, momentum=0.0, batch_size=1000, **values)
+    chosen = Local(optimizer=Sgd(momentum=0.0), learning_rate=1.0, batch_size=1000, **values)
     trained = task.flat.initial.clone()
     train_locally(task, chosen, Identity(trained.numel()), trained, problem.client_data(0), Turn(round_number, 0, {}))
     return trained - task.flat.initial
@@ -45,7 +46,7 @@ def test_the_first_round_of_a_warm_up_over_three_takes_a_quarter_of_the_step() -
 
 
 def test_a_cosine_starts_whole_is_half_in_the_middle_and_never_zero() -> None:
-    cosine = LocalTraining(schedule="cosine")
+    cosine = Local(schedule="cosine")
     assert cosine.rate_factor(0, 8) == 1
     assert cosine.rate_factor(4, 8) == pytest.approx(0.5)
     assert cosine.rate_factor(7, 8) == pytest.approx((1 + math.cos(7 * math.pi / 8)) / 2)
@@ -57,9 +58,9 @@ def test_an_optimiser_of_the_caller_is_the_one_that_steps() -> None:
     task = Workplace(problem, settings(method="fedavg")).method("main").task
     trained = task.flat.initial.clone()
     still = torch.optim.SGD([trained], lr=0.0)
-    chosen = LocalTraining(learning_rate=1.0)
+    chosen = Local(learning_rate=1.0)
     train_locally(
-        task, chosen, Identity(trained.numel()), trained, problem.client_data(0), Turn(0, 0, {}), optimizer=still
+        task, chosen, Identity(trained.numel()), trained, problem.client_data(0), Turn(0, 0, {}), Hooks(optimizer=still)
     )
     assert torch.equal(trained, task.flat.initial)
 
@@ -67,4 +68,4 @@ def test_an_optimiser_of_the_caller_is_the_one_that_steps() -> None:
 @pytest.mark.parametrize("value", [{"gradient_clip": 0.0}, {"gradient_clip": -1.0}, {"warmup_rounds": -1}])
 def test_values_out_of_range_are_refused_by_name(value: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(value))):
-        LocalTraining(**value)
+        Local(**value)

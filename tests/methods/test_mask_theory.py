@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from subbit.codecs import Counts
 from subbit.codecs.bits import count_ones, pack_bits, unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits
+from subbit.exchange.bits import BitsExchange, counts_of
+from subbit.maps.base import FULL, as_thresholds
+from subbit.maps.masks import scores_of_thresholds
 from subbit.methods.base import Turn
 from subbit.methods.deltamask import bernoulli_divergence
-from subbit.methods.masks import MaskMethod, counts_of
-from subbit.methods.scores import FULL, as_thresholds, scores_of_thresholds
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, mlp, settings
 
@@ -40,7 +41,7 @@ data_of = cache(digits_problem().client_data)
 def make(method: str, hidden: int = 64, **values: Any) -> Any:
     """74 * hidden places."""
     made = Workplace(digits_problem(mlp(hidden)), settings(method=method, **values)).method("main")
-    assert isinstance(made, MaskMethod)
+    assert isinstance(made.exchange, BitsExchange)
     return made
 
 
@@ -49,10 +50,12 @@ def thresholds_of(theta: Chances) -> Thresholds:
 
 
 def teach(method: Any, learned: Thresholds) -> None:
-    def instead(view: Thresholds, data: Any, turn: Turn) -> Any:
-        return learned, 0.0, scores_of_thresholds(learned), scores_of_thresholds(view)
+    def instead(trained: Any, data: Any, turn: Turn) -> dict[str, float]:
+        trained.copy_(scores_of_thresholds(learned))
+        return {}
 
-    method.train_scores = instead
+    method.trainer.train = instead
+    method.map.moved = lambda thresholds, before, after: learned
 
 
 def through_the_wire(method: Any, view: Thresholds, round_number: int, client: int) -> dict[str, Any]:
@@ -166,7 +169,7 @@ def test_false_flips_add_a_bias_that_no_number_of_clients_averages_out() -> None
     that the bias of 0.00375 is more than ten of them: five of slack still leave it five away from zero.
     """
     rate, clients, rounds = 2**-8, 8, 5
-    method = make("deltamask", hidden=256, codec="bfuse", filter_bits=8, **ALL_FLIPS)
+    method = make("deltamask", hidden=256, codec="bfuse", bits=8, **ALL_FLIPS)
     pairs = [(0.02, 0.02), (0.98, 0.98), (0.5, 0.6), (0.9, 0.7)]  # theta_g and theta_k, in turn over the places.
     before, after = (np.resize([pair[side] for pair in pairs], method.size) for side in (0, 1))
     view = thresholds_of(before)
@@ -244,7 +247,7 @@ def test_without_learning_theta_is_a_martingale(name: str, values: dict[str, Any
 def test_without_learning_a_coupled_client_sends_an_empty_payload(codec: str) -> None:
     method = make("deltamask", learning_rate=0.0, codec=codec)
     (part,) = method.up_parts()
-    view = method.initial_thresholds()
+    view = method.map.initial_thresholds()
     for client in range(3):
         update = method.train(view, data_of(client), Turn(0, client, {}))
         assert part.codec.encode(update.payloads["flips"], method.shared(part, view, 0, client)) == b""

@@ -15,10 +15,11 @@ from subbit.codecs import Counts
 from subbit.codecs.bits import count_ones, pack_bits, unpack_bits
 from subbit.codecs.sampler import sample_bits
 from subbit.errors import ConfigError
+from subbit.exchange.bits import Moved, counts_of
+from subbit.maps.base import FULL
+from subbit.maps.masks import normal_scores_table, scores_of_thresholds
 from subbit.methods.base import Turn
 from subbit.methods.deltamask import DeltaMask, bernoulli_divergence
-from subbit.methods.masks import counts_of, moved_thresholds
-from subbit.methods.scores import FULL, normal_scores_table, scores_of_thresholds
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
 
@@ -95,7 +96,7 @@ def test_without_learning_the_expected_posterior_is_the_broadcast() -> None:
     20 rounds of about 1,200 places: the standard error of the mean is sqrt(.21 / (3 * 20 * 1184)) = 0.0017.
     """
     method = make(learning_rate=0.0, theta_init=0.3, coupling="independent")
-    view = method.initial_thresholds()
+    view = method.map.initial_thresholds()
     accumulator = method.accumulator()
     for round_number in range(20):
         for client in range(3):
@@ -123,8 +124,11 @@ def test_the_server_rebuilds_exactly_the_mask_that_the_client_drew() -> None:
     update = method.train(view, data, Turn(0, 1, {}))
     accumulator = method.accumulator()
     method.accumulate(accumulator, view, update.payloads, len(data), 0, 1)
-    trained, _, _, _ = method.train_scores(view, data, Turn(0, 1, {}))
-    expected = unpack_bits(sample_bits(trained, method._reference_key(0, 1)), method.size)
+    before, after = method.exchange.trained(view), method.exchange.trained(view)
+    method.trainer.train(after, data, Turn(0, 1, {}))
+    trained = method.map.moved(view, before, after)
+    key = method.parameters.up.reference_key(method.task, 0, 1)
+    expected = unpack_bits(sample_bits(trained, key), method.size)
     assert count_ones(update.payloads["flips"]) > 0
     assert np.array_equal(accumulator.counts, expected)
 
@@ -132,9 +136,9 @@ def test_the_server_rebuilds_exactly_the_mask_that_the_client_drew() -> None:
 def test_kappa_rises_along_half_a_cosine() -> None:
     """From 0.8 to 1 over 5 rounds: 1 - 0.2 * (1 + cos(pi t / 4)) / 2 = .8, .829289, .9, .970711, 1."""
     method = make(rounds=5)
-    assert [method.kappa(t) for t in range(5)] == pytest.approx([0.8, 0.8292893, 0.9, 0.9707107, 1.0])
-    assert make(rounds=5, kappa_schedule="const").kappa(3) == 0.8
-    assert make(rounds=1).kappa(0) == 0.8
+    assert [method.parameters.up.share(t, 5) for t in range(5)] == pytest.approx([0.8, 0.8292893, 0.9, 0.9707107, 1.0])
+    assert make(rounds=5, kappa_schedule="const").parameters.up.share(3, 5) == 0.8
+    assert make(rounds=1).parameters.up.share(0, 1) == 0.8
 
 
 def test_the_flips_that_are_kept_have_the_largest_divergence_and_ties_go_to_the_lower_index() -> None:
@@ -144,7 +148,8 @@ def test_the_flips_that_are_kept_have_the_largest_divergence_and_ties_go_to_the_
     after[[3, 10, 20, 31, 40]] = torch.tensor([1.0, 4.0, 1.0, -3.0, 1.0])
     flips = np.zeros(method.size, dtype=bool)
     flips[[3, 10, 20, 31, 40]] = True
-    kept = method._most_important(pack_bits(flips), after, before, Turn(0, 0, {}))
+    moved = Moved(np.zeros(method.size, dtype=np.uint32), before, after)
+    kept = method.parameters.up._most_important(pack_bits(flips), moved, method.task, Turn(0, 0, {}))
     # ceil(0.5 * 5) = 3: 10 (|s| = 4), 31 (|s| = 3, the divergence is symmetric around 1/2), then the first of the
     # equal ones.
     assert np.flatnonzero(unpack_bits(kept, method.size)).tolist() == [3, 10, 31]
@@ -163,7 +168,7 @@ def test_initial_scores_from_a_normal_have_its_moments_and_no_rounding_accident(
     assert table.mean() == pytest.approx(0.5, abs=1e-4)
     assert table.std() == pytest.approx(0.2083, abs=2e-3)  # Standard deviation of sigmoid(N(0, 1)).
     method = make(theta_init="normal")
-    assert method.initial_thresholds().mean() / FULL == pytest.approx(0.5, abs=0.03)
+    assert method.map.initial_thresholds().mean() / FULL == pytest.approx(0.5, abs=0.03)
 
 
 def test_more_masks_than_a_count_can_hold_are_refused() -> None:
@@ -187,7 +192,7 @@ def test_masks_are_over_signed_constants_unless_the_weights_are_worth_keeping(
     workplace = Workplace(digits_problem(), settings(method=method, weights=weights))
     main = workplace.method("main")
     own = main.task.flat.template.views(main.task.flat.initial)[0]
-    frozen = main.task.flat.template.views(main.frozen)[0]
+    frozen = main.task.flat.template.views(main.map.frozen)[0]
     assert torch.equal(frozen.sign(), own.sign())
     if factor is None:
         assert torch.equal(frozen, own)

@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn import functional
 
 from subbit.errors import ConfigError, ModelError
+from subbit.local.regularisers import Contrast, contrast
 from subbit.methods.base import Turn
-from subbit.methods.regularisers import Contrast, contrast
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from tests.problems import conv_net, digits_problem, mlp, settings

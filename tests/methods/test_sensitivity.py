@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, vmap
 from subbit.codecs.topk import TopK
 from subbit.data import Examples
 from subbit.errors import ConfigError
-from subbit.methods.local import TrainingError
+from subbit.local.training import TrainingError
 from subbit.methods.sensitivity import Calibration, keep_exactly, places_of_share
 from subbit.models import FlatModel
 from tests.problems import digits_problem, mlp

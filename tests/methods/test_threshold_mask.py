@@ -9,12 +9,12 @@ import torch
 from subbit.codecs.bits import unpack_bits
 from subbit.errors import ConfigError
 from subbit.methods.base import Turn
-from subbit.methods.threshold_mask import ThresholdMasks
+from subbit.methods.fedpm import FedPM
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
 
 
-def make(**values: object) -> ThresholdMasks:
+def make(**values: object) -> FedPM:
     chosen = settings(method="threshold-mask", **values)
     return Workplace(digits_problem(), chosen).method("main")  # type: ignore[return-value]
 
@@ -37,9 +37,9 @@ def test_a_theta_that_equals_tau_is_kept_and_one_below_is_not() -> None:
     """theta = 1/4 is the integer 2^30, as is ceil(2^32 / 4)."""
     at, below = 1 << 30, (1 << 30) - 1
     thresholds = np.array([at, below], dtype=np.uint32)
-    assert unpack_bits(make(tau=0.25).mask(thresholds), 2).tolist() == [True, False]
+    assert unpack_bits(make(tau=0.25).map.cut_mask(thresholds), 2).tolist() == [True, False]
     largest = np.array([0xFFFFFFFF], dtype=np.uint32)
-    assert unpack_bits(make(tau=0.999999999).mask(largest), 1).tolist() == [True]
+    assert unpack_bits(make(tau=0.999999999).map.cut_mask(largest), 1).tolist() == [True]
 
 
 def test_without_learning_the_thresholded_broadcast_comes_back() -> None:
@@ -57,8 +57,9 @@ def test_the_mask_that_goes_up_is_the_network_that_was_trained_and_nothing_is_dr
     data = digits_problem().client_data(0)
     update = method.train(view, data, Turn(0, 0, {}))
     again = method.train(view, data, Turn(0, 0, {}))
-    _, _, after, _ = method.train_scores(view, data, Turn(0, 0, {}))
-    method.reparametrisation.write(after, method.task.flat.weights, key=0)
+    after = method.exchange.trained(view)
+    method.trainer.train(after, data, Turn(0, 0, {}))
+    method.map.network.write(after, method.task.flat.weights, key=0)
     mask = unpack_bits(update.payloads["mask"], method.size)
     assert np.array_equal(mask, (method.task.flat.weights != 0).numpy())
     assert np.array_equal(update.payloads["mask"], again.payloads["mask"])

@@ -13,11 +13,11 @@ from torch import nn
 
 from subbit.errors import ConfigError, ModelError
 from subbit.models import FlatModel
-from subbit.peft import tune
 from subbit.peft.lora import save_adapter
 from tests.peft.families import inputs_for, load_family
+from tests.peft.tunings import tune
 
-OPTIONS: dict[str, Any] = {"bottleneck": 3, "prompt_tokens": 4, "rank": 2, "alpha": 4}
+OPTIONS: dict[str, Any] = {"bottleneck": 3, "prompt_tokens": 4, "lora_rank": 2, "lora_alpha": 4}
 
 
 @pytest.mark.parametrize("family", ["vit", "clip", "bert"])

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from subbit.privacy.budget import composed_epsilon, exact_delta, literal_multiplier, noise_multiplier
-from subbit.privacy.parameters import PrivateTraining
+from subbit.privacy.mechanism import GaussianMechanism
+from subbit.privacy.pieces import Privacy, PrivacyPerStep
 from subbit.privacy.report import privacy_report
 from subbit.privacy.sampling import Sampling
+from subbit.runtime.workplace import Workplace
+from tests.problems import digits_problem, settings
 
 
 def test_the_papers_sigma_by_hand() -> None:
@@ -69,10 +72,14 @@ def test_poisson_batches() -> None:
     assert any(len(batch) == 0 for batch in Sampling(20, 1).batches(1))
 
 
+def mechanism(privacy: Privacy) -> GaussianMechanism:
+    task = Workplace(digits_problem(), settings(method="fedavg", rounds=10)).method("main").task
+    return GaussianMechanism(privacy, 50, 1, task)
+
+
 def test_the_report_is_that_of_the_client_it_is_worst_for() -> None:
     """Client 1, whose batch is all it has, took part twice; the third client never came and is left out."""
-    parameters = PrivateTraining(privacy="per-step", batch_size=50)
-    report = privacy_report(parameters, {0: 200, 1: 50, 2: 60}, {0: 1, 1: 2}, 10)
+    report = privacy_report(mechanism(PrivacyPerStep()), {0: 200, 1: 50, 2: 60}, {0: 1, 1: 2})
     worst = composed_epsilon(literal_multiplier(5.0, 1e-3), 1e-3, 1.0, 2, "rdp")
     assert report["epsilon"] == report["epsilon_spent"] == worst > 5
     assert "per step, not composed" in report["guarantee"]
@@ -80,8 +87,7 @@ def test_the_report_is_that_of_the_client_it_is_worst_for() -> None:
 
 
 def test_a_run_is_calibrated_for_all_rounds_and_spends_only_those_it_takes() -> None:
-    parameters = PrivateTraining(privacy="run", batch_size=50)
-    every, half = (privacy_report(parameters, {0: 100}, {0: turns}, 10) for turns in (10, 5))
+    every, half = (privacy_report(mechanism(Privacy()), {0: 100}, {0: turns}) for turns in (10, 5))
     assert half["epsilon_spent"] < every["epsilon_spent"] <= 5
     assert half["epsilon"] == every["epsilon"] == 5
     assert half["noise_multiplier"] == every["noise_multiplier"]

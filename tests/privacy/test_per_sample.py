@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from subbit.data.examples import Examples
 from subbit.methods.base import Task, Turn
-from subbit.methods.weight_parameters import WeightParameters
 from subbit.models import FlatModel
 from subbit.privacy import per_sample
 from subbit.privacy.mechanism import GaussianMechanism
 from subbit.privacy.per_sample import PerSampleGradients, add_clipped
+from subbit.privacy.pieces import PrivacyPerStep
 from tests.problems import MODULES, constant_examples, digits_problem
 
 NOBODY = Examples(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64))
@@ -73,7 +73,7 @@ def test_a_huge_gradient_is_clipped_and_not_lost() -> None:
 def make_mechanism(flat: FlatModel, **values: object) -> GaussianMechanism:
     shape = (4,)
     task = Task(flat, 10, 0, 1, 1, 1, False, shape, torch.float32)
-    return GaussianMechanism(WeightParameters(privacy="per-step", batch_size=10, **values), task)  # type: ignore[arg-type]
+    return GaussianMechanism(PrivacyPerStep(**values), 10, 1, task)  # type: ignore[arg-type]
 
 
 def test_noise_has_the_mean_and_the_deviation_it_should_have() -> None:

@@ -76,7 +76,7 @@ def test_the_table_is_compared_with_the_papers_row_of_its_own_degree(tmp_path: P
     table = call(tmp_path, "table", *words)
     assert [(row["paper"], row["paper_deviation"]) for row in table["rows"]] == list(PAPER_TABLE_2[5])  # type: ignore[attr-defined]
     workplace, _, _ = open_run(tmp_path / "zampling-local-d5-1-seed0")
-    assert workplace.settings.parameters.degree == 5
+    assert workplace.settings.parameters.map.degree == 5
     other = CliRunner().invoke(app, ["zampling", "table", "--degree", "7"])
     assert "table 2 has 100, 50, 10, 5, 1" in str(other.exception)
 
@@ -104,8 +104,8 @@ def test_gap_trains_without_drawing(tmp_path: Path) -> None:
         assert row["gap"] == pytest.approx(row["expected"] - row["sampled"])
         assert row["sampled_worst"] <= row["sampled"] <= row["sampled_best"]
     workplace, _, _ = open_run(tmp_path / "zampling-gap-0.1-seed0")
-    assert workplace.settings.parameters.training == "continuous"
-    assert workplace.settings.parameters.p_init == 0.1
+    assert workplace.settings.parameters.map.training == "continuous"
+    assert workplace.settings.parameters.map.p_init == 0.1
 
 
 def test_an_unfinished_run_is_gone_on_with(tmp_path: Path) -> None:

@@ -110,9 +110,9 @@ def test_a_frame_of_a_run_with_other_codec_options_is_refused() -> None:
         foreign[order.client] = reply
         return reply
 
-    one_round(tamper=remember, codec="bfuse", filter_bits=8)
+    one_round(tamper=remember, codec="bfuse", bits=8)
     _, report, _ = one_round(
-        tamper=lambda order, reply: foreign[1] if order.client == 1 else reply, codec="bfuse", filter_bits=16
+        tamper=lambda order, reply: foreign[1] if order.client == 1 else reply, codec="bfuse", bits=16
     )
     assert report.failures[1].cause == "template"
 

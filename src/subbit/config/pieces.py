@@ -38,11 +38,6 @@ def choice(
     return dataclasses.field(default=default, metadata={"kind": kind, "accepts": accepts, "others": others})
 
 
-def table(default: Any) -> Any:
-    """A field that is a table of keys: another piece."""
-    return dataclasses.field(default=default)
-
-
 def is_piece(declared: Any) -> bool:
     return dataclasses.is_dataclass(declared)  # Of a type as of an instance.
 
@@ -56,14 +51,14 @@ def own_options(schema: Any) -> dict[str, Any]:
 class Table:
     """One table of a configuration: its keys depend on what is chosen in it."""
 
-    def __init__(self, name: str, default: Any) -> None:
-        self.name = name
-        self.default = default
-        self.choices = {field.name: field for field in dataclasses.fields(default) if "kind" in field.metadata}
-        tables = {name for name, declared in own_options(type(default)).items() if is_piece(declared)}
-        plain = own_options(type(default))
-        self.plain = {name: plain[name] for name in plain if name not in self.choices and name not in tables}
-        self.chosen: dict[str, Any] = {name: getattr(default, name) for name in self.choices}
+    def __init__(self, name: str, schema: type[Any], defaults: dict[str, Any]) -> None:
+        self.name, self.schema, self.defaults = name, schema, defaults
+        fields = dataclasses.fields(schema)
+        self.choices = {field.name: field for field in fields if "kind" in field.metadata}
+        tables = {field.name for field in fields if is_table(field)}
+        options = own_options(schema)
+        self.plain = {name: options[name] for name in options if name not in self.choices and name not in tables}
+        self.chosen: dict[str, Any] = {name: defaults[name] for name in self.choices}
 
     def choose(self, key: str, name: Any) -> None:
         field = self.choices[key]
@@ -72,10 +67,10 @@ class Table:
         known = [each for each in registry.names() if accepts is None or accepts(registry.find(each))]
         if not isinstance(name, str) or name not in known:
             raise ConfigError(f"{self._full(key)}={name!r}: {nearest(str(name), known)}")
-        alike = [each for each in (getattr(self.default, key), *field.metadata["others"]) if each.name == name]
+        alike = [each for each in (self.defaults[key], *field.metadata["others"]) if each.name == name]
         self.chosen[key] = alike[0] if alike else registry.find(name)()
 
-    def keys(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """Every key that has a meaning under what is chosen, with its type."""
         keys = dict(self.plain)
         for key, thing in self.chosen.items():
@@ -83,8 +78,8 @@ class Table:
             keys |= own_options(type(thing))
         return keys
 
-    def build(self, values: Mapping[str, Any]) -> Any:
-        declared = self.keys()
+    def build(self, values: Mapping[str, Any], pieces: Mapping[str, Any]) -> Any:
+        declared = self.options()
         parsed = {
             key: parse_value(self._full(key), value, declared[key])
             for key, value in values.items()
@@ -94,7 +89,7 @@ class Table:
         for key, thing in self.chosen.items():
             own = {name: parsed[name] for name in own_options(type(thing)) if name in parsed}
             changed[key] = dataclasses.replace(thing, **own) if own else thing
-        return dataclasses.replace(self.default, **changed)
+        return self.schema(**{**self.defaults, **changed, **pieces})
 
     def _full(self, key: str) -> str:
         return f"{self.name}.{key}" if self.name == DOWN else key
@@ -105,11 +100,15 @@ class Tables:
 
     def __init__(self, schema: Any, words: Mapping[str, Any]) -> None:
         """`words` are all keys that were given, also those of others: choices among them decide what the keys are."""
-        default = schema() if isinstance(schema, type) else schema
-        declared = field_types(type(default))
-        names = [name for name in declared if is_piece(getattr(default, name)) and not _is_choice(default, name)]
-        self.default = default
-        self.tables = {"": Table("", default), **{name: Table(name, getattr(default, name)) for name in names}}
+        self.schema = schema
+        # The fields' own defaults: an instance may already have worked out some of them.
+        defaults = {field.name: field.default for field in dataclasses.fields(schema)}
+        tables = [field.name for field in dataclasses.fields(schema) if is_table(field)]
+        self.tables = {"": Table("", schema, defaults)}
+        for name in tables:
+            piece = defaults[name]
+            own = {field.name: getattr(piece, field.name) for field in dataclasses.fields(piece) if field.init}
+            self.tables[name] = Table(name, type(piece), own)
         for word, value in words.items():
             for name, key in self._places(word):
                 if key in self.tables[name].choices:
@@ -119,11 +118,11 @@ class Tables:
         """Tables and keys that a word can mean."""
         name, dot, key = word.partition(".")
         if dot:
-            return [(name, key)] if name in self.tables and key in self.tables[name].keys() else []
-        found = [(name, word) for name, each in self.tables.items() if name != DOWN and word in each.keys()]
+            return [(name, key)] if name in self.tables and key in self.tables[name].options() else []
+        found = [(name, word) for name, each in self.tables.items() if name != DOWN and word in each.options()]
         if not found and DOWN in self.tables and word.startswith(f"{DOWN}_"):
             key = word.removeprefix(f"{DOWN}_")
-            found = [(DOWN, key)] if key in self.tables[DOWN].keys() else []
+            found = [(DOWN, key)] if key in self.tables[DOWN].options() else []
         return found
 
     def knows(self, word: str) -> bool:
@@ -131,7 +130,9 @@ class Tables:
 
     def words(self) -> list[str]:
         """Every word that has a meaning now."""
-        return [f"{name}_{key}" if name == DOWN else key for name, each in self.tables.items() for key in each.keys()]
+        return [
+            f"{name}_{key}" if name == DOWN else key for name, each in self.tables.items() for key in each.options()
+        ]
 
     def build(self, values: Mapping[str, Any]) -> Any:
         """The configuration with these values over its defaults."""
@@ -145,14 +146,12 @@ class Tables:
                 raise ConfigError(f"{word}={value!r} can mean two things: write {meant}")
             (name, key) = places[0]
             sorted_values[name][key] = value
-        pieces = {name: each.build(sorted_values[name]) for name, each in self.tables.items() if name}
-        own = self.tables[""]
-        own.default = dataclasses.replace(self.default, **pieces) if pieces else self.default
-        return own.build(sorted_values[""])
+        pieces = {name: each.build(sorted_values[name], {}) for name, each in self.tables.items() if name}
+        return self.tables[""].build(sorted_values[""], pieces)
 
 
-def _is_choice(default: Any, name: str) -> bool:
-    return any(field.name == name and "kind" in field.metadata for field in dataclasses.fields(default))
+def is_table(field: dataclasses.Field[Any]) -> bool:
+    return "kind" not in field.metadata and is_piece(field.default)
 
 
 def flattened(values: Mapping[str, Any]) -> dict[str, Any]:

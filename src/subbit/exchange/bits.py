@@ -15,18 +15,17 @@ import numpy as np
 from torch import Tensor
 
 from subbit.aggregate import MaskCounts, trimmed_counts
-from subbit.aggregate.pieces import Aggregator, Mean, check_trim
-from subbit.codecs import Codec, Counts, Kind, Shared, make_codec
+from subbit.aggregate.pieces import Aggregator, check_trim
+from subbit.codecs import Codec, Counts, Kind, Shared
 from subbit.codecs.base import Bits
 from subbit.codecs.counts import CountsCodec
-from subbit.codecs.sampler import Thresholds, sample_bits, thresholds_of_counts
+from subbit.codecs.sampler import Thresholds, thresholds_of_counts
 from subbit.config.pieces import choice
 from subbit.config.values import require
 from subbit.core.registry import register
 from subbit.errors import ConfigError
 from subbit.exchange.base import Exchange, Part, Payloads, State
-from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorUp
-from subbit.maps.base import FULL, BoundMap, ProbabilityMap, as_thresholds
+from subbit.maps.base import FULL, BoundMap, as_thresholds
 from subbit.models.task import Task, Turn
 from subbit.randomness import derive_key
 
@@ -83,7 +82,9 @@ def goes_down(codec: Any) -> bool:
 
 @dataclass(frozen=True)
 class BitsDown:
-    """How probabilities go down: entropy-coded counts, or `dense`, float32 as in the papers."""
+    """How probabilities go down: entropy-coded counts, or `dense`, float32 as in the papers. Where a codec of vectors
+    goes up there is nothing to count, and what is trained goes down through any codec of vectors, by default in float32.
+    """
 
     codec: Codec[Any] = choice("codec", CountsCodec(), accepts=goes_down)
 

@@ -38,8 +38,8 @@ from subbit.config.pieces import choice
 from subbit.config.values import require
 from subbit.exchange.base import Exchange, Held, Part, Payloads, State, as_float32
 from subbit.exchange.honest import FAR, check_variances, largest
-from subbit.models.task import Task, Turn
 from subbit.maps.base import BoundMap
+from subbit.models.task import Task, Turn
 from subbit.randomness import derive_key
 
 BIASED = ("topk", "ternary")
@@ -180,6 +180,8 @@ class VectorExchange(Exchange):
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
         super().examine(view, payloads, examples, client)
+        if self.up.whole:
+            self.map.refuse(payloads[self.up_name])
         if "statistics" in payloads:
             check_variances(self.task.flat, view["statistics"], payloads["statistics"])
 

@@ -60,16 +60,16 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def deployment_settings(run_config: Mapping[str, Any]) -> Settings:
-    """The resolved settings. Flower flattens the table of a method to `deltamask.kappa`."""
+    """The resolved settings. Flower flattens tables: `[deltamask.up] kappa` is `deltamask.up.kappa`."""
     from subbit.config.load import resolve
 
     values: dict[str, Any] = {}
     for key, value in run_config.items():
-        table, dot, name = key.rpartition(".")
-        if dot:
-            values.setdefault(table, {})[name] = value
-        else:
-            values[key] = value
+        *tables, name = key.split(".")
+        place = values
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[name] = value
     return resolve({**values, "engine": "deployment"})
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import tomli_w
 
 from subbit.config.load import Settings
+from subbit.config.pieces import as_words
 from subbit.errors import ConfigError, RunFolderError
 from subbit.files import replace_file
 from subbit.flower.certs import is_loopback
@@ -92,7 +93,7 @@ def write_app(path: Path, settings: Settings) -> None:
     if path.exists() and any(path.iterdir()):
         raise RunFolderError(f"{path} is not empty: give a new folder")
     run = {key: value for key, value in dataclasses.asdict(settings.run).items() if key != "engine"}
-    values = {**run, **dataclasses.asdict(settings.parameters)}
+    values = {**run, **as_words(settings.parameters)}
     document = {
         "project": {
             "name": "subbit-app",

@@ -29,10 +29,10 @@ from subbit.config.values import require
 from subbit.core.registry import make_registry, register
 from subbit.data.examples import Examples
 from subbit.errors import ModelError
-from subbit.models.task import Task, Turn
 from subbit.local.training import PLAIN, Hooks
 from subbit.models.flat import FlatModel
 from subbit.models.selection import find_head
+from subbit.models.task import Task, Turn
 
 make_registry("regulariser")
 PREVIOUS = "previous-"

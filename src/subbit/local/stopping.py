@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from subbit.config.values import require
 from subbit.data.examples import Examples
-from subbit.models.task import Task
 from subbit.local.training import Local
+from subbit.models.task import Task
 from subbit.randomness import numpy_generator
 
 VALIDATION_BATCH = 512

@@ -16,10 +16,10 @@ from subbit.data.examples import Examples
 from subbit.errors import ConfigError
 from subbit.local.regularisers import NoRegulariser, Regulariser
 from subbit.local.stopping import StoppedLocal, Stopping
-from subbit.models.task import Task, Turn
 from subbit.local.training import PLAIN, Hooks, Local, train_locally
 from subbit.maps.base import BoundMap
 from subbit.models.reparametrisation import Identity
+from subbit.models.task import Task, Turn
 from subbit.privacy.mechanism import GaussianMechanism
 from subbit.privacy.pieces import NoPrivacy, Privacy
 from subbit.privacy.sampling import Sampling, system_key

@@ -20,8 +20,8 @@ from subbit.data.batches import batches
 from subbit.data.examples import Examples
 from subbit.errors import SubbitError
 from subbit.local.optimizers import Adam, OptimizerPiece
-from subbit.models.task import Task, Turn
 from subbit.models.reparametrisation import Reparametrisation
+from subbit.models.task import Task, Turn
 from subbit.randomness import derive_key, torch_randomness
 
 

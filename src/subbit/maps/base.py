@@ -19,8 +19,8 @@ from subbit.codecs import Vector
 from subbit.codecs.base import Bits
 from subbit.codecs.sampler import Thresholds
 from subbit.core.registry import make_registry
-from subbit.models.task import Task, Turn
 from subbit.models.reparametrisation import Reparametrisation
+from subbit.models.task import Task, Turn
 
 make_registry("map")
 FULL = float(1 << 32)
@@ -65,6 +65,10 @@ class BoundMap(ABC):
     def farthest(self) -> float | None:
         """Bound on the magnitude of any value of the vector; none: there is none."""
         return None
+
+    def refuse(self, vector: Vector) -> None:
+        """`PayloadError` for a vector with which no training ends."""
+        return
 
     def constrain(self, trained: Tensor) -> object:
         """What the vector is kept to after each step, in place."""

@@ -23,10 +23,10 @@ from subbit.codecs.bits import pack_bits, unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
 from subbit.config.values import require
 from subbit.core.registry import register
-from subbit.models.task import Task
 from subbit.maps.base import FULL, BoundMap, added, as_thresholds
 from subbit.models.popup import signed_weights
 from subbit.models.reparametrisation import BernoulliMask, ThresholdMask, clamp_scores_
+from subbit.models.task import Task
 from subbit.randomness import derive_key
 
 Network = Literal["expected", "sampled", "thresholded"]

@@ -18,13 +18,13 @@ from subbit.codecs.bits import unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
 from subbit.config.values import require
 from subbit.core.registry import register
-from subbit.errors import ConfigError
-from subbit.models.task import Task, Turn
+from subbit.errors import ConfigError, PayloadError
 from subbit.maps.base import FULL, BoundMap, added, as_thresholds
 from subbit.maps.masks import Network, select_blocks
 from subbit.models.projection import Projected, Projection, fan_ins
 from subbit.models.quantiles import beta_table
 from subbit.models.selection import parameter_kinds
+from subbit.models.task import Task, Turn
 from subbit.randomness import derive_key
 
 
@@ -143,6 +143,10 @@ class ProjectedBits(BoundMap):
 
     def farthest(self) -> float:
         return 1.0
+
+    def refuse(self, vector: Vector) -> None:
+        if not (vector >= 0).all():
+            raise PayloadError(f"a list of probabilities holds {vector.min():g}: needs 0 or more", "value")
 
     def write(self, vector: Vector, network: str, key: int) -> None:
         self.write_thresholds(as_thresholds(np.asarray(vector).astype(np.float64) * FULL), network, key)

@@ -10,9 +10,9 @@ import torch
 from subbit.codecs import Vector
 from subbit.config.pieces import choice
 from subbit.core.registry import register
-from subbit.models.task import Task
 from subbit.maps.base import BoundMap, MapPiece
 from subbit.models.reparametrisation import Identity
+from subbit.models.task import Task
 
 
 @register("map", "weights")

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch import nn
 
 from subbit.codecs import Shared
@@ -25,12 +26,12 @@ from subbit.exchange.base import Held as Held
 from subbit.exchange.base import Part as Part
 from subbit.exchange.base import as_float32 as as_float32
 from subbit.exchange.vectors import VectorExchange
-from subbit.models.task import Task as Task
-from subbit.models.task import Turn as Turn
-from subbit.privacy.mechanism import GaussianMechanism
 from subbit.local.trainer import Trainer
 from subbit.maps import BoundMap, MapChoice, MapPiece
 from subbit.maps.weights import WeightMap, Weights
+from subbit.models.task import Task as Task
+from subbit.models.task import Turn as Turn
+from subbit.privacy.mechanism import GaussianMechanism
 
 ParametersType = TypeVar("ParametersType")
 
@@ -160,6 +161,14 @@ class Method(Generic[ParametersType]):
     def write_network(self, state: State, network: str, key: int) -> None:
         """Put that network into the flat model; `key` feeds its draws, if it has any."""
         self.exchange.write(state, network, key)
+
+    def write(self, vectors: Mapping[str, Any]) -> None:
+        """Put weights, and statistics where there are any, into the flat model."""
+        flat = self.task.flat
+        with torch.no_grad():
+            flat.weights.copy_(torch.from_numpy(vectors["weights"]))
+            if flat.statistics is not None:
+                flat.statistics.copy_(torch.from_numpy(vectors["statistics"]))
 
     @property
     def broadcasts_network(self) -> bool:

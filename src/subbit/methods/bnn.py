@@ -39,8 +39,8 @@ from subbit.codecs.sampler import thresholds_of_counts
 from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import ModelError
-from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.exchange.honest import FAR, check_variances
+from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.local import LocalTraining, train_locally
 from subbit.methods.masks import MOST_MASKS, counts_of
 from subbit.models.binary import BinaryWeights, binarise_activations_

@@ -23,8 +23,8 @@ from torch import Tensor
 from subbit.aggregate import WeightedMean
 from subbit.codecs import make_codec
 from subbit.data.examples import Examples
-from subbit.methods.base import Method, ParametersType, Part, Payloads, State, Turn, Update, as_float32
 from subbit.exchange.honest import FAR, largest
+from subbit.methods.base import Method, ParametersType, Part, Payloads, State, Turn, Update, as_float32
 from subbit.methods.local import train_locally
 from subbit.methods.masks import MaskMethod
 from subbit.models.reparametrisation import Reparametrisation

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
-from subbit.models.task import Task
 from subbit.local.trainer import LocalWeights, Trainer
+from subbit.maps import MapChoice
 from subbit.methods.base import Method
 from subbit.methods.variants import Variant
-from subbit.maps import MapChoice
+from subbit.models.task import Task
 
 
 @dataclass(frozen=True)

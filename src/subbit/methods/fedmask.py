@@ -36,10 +36,10 @@ from subbit.codecs.bits import pack_bits, unpack_bits
 from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import PayloadError
+from subbit.exchange.honest import FAR, largest
 from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.fedmask_network import MaskedNetwork
 from subbit.methods.fedmask_parameters import FedMaskParameters
-from subbit.exchange.honest import FAR, largest
 from subbit.methods.masks import MOST_MASKS, MaskMethod
 from subbit.models.structure import empty_groups
 

@@ -19,20 +19,25 @@ clients differ in both. `lora_mean="product"` averages products and broadcasts t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
 
-from subbit.aggregate import TrimmedMean, WeightedMean
+from subbit.aggregate import WeightedMean
+from subbit.config.pieces import choice
 from subbit.config.values import require
-from subbit.methods.base import Payloads, State, Task, as_float32
-from subbit.methods.regularisers import RegularisedMethod, RegularisedParameters
+from subbit.exchange.base import Payloads, State, as_float32
+from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
+from subbit.local.trainer import LocalWeights, Trainer
+from subbit.maps.weights import Weights
+from subbit.methods.base import Method
+from subbit.models.task import Task
 from subbit.peft.products import Factors, find_factors, products, with_products
-from subbit.peft.tuning import Tuning, tune
+from subbit.peft.tuning import Bias, Lora, Tuning
 
-PAPER_RATES: dict[Tuning, float] = {
+PAPER_RATES = {
     "full": 0.001,
     "head": 0.005,
     "bias": 0.01,
@@ -42,59 +47,49 @@ PAPER_RATES: dict[Tuning, float] = {
     "lora": 0.005,
 }
 """Of SGD, as the paper has them; it has none for `prefix` and `lora`, which get those of what is most like them."""
-RATES: dict[str, dict[Tuning, float]] = {
-    "adam": {
-        "full": 0.0005,
-        "head": 0.01,
-        "bias": 0.005,
-        "adapter": 0.005,
-        "prompt": 0.01,
-        "prefix": 0.01,
-        "lora": 0.005,
-    },
-    "sgd": {
-        "full": 0.1,
-        "head": 0.05,
-        "bias": 0.05,
-        "adapter": 0.05,
-        "prompt": 0.1,
-        "prefix": 0.1,
-        "lora": 0.05,
-    },
+ADAM_RATES = {
+    "full": 0.0005,
+    "head": 0.01,
+    "bias": 0.005,
+    "adapter": 0.005,
+    "prompt": 0.01,
+    "prefix": 0.01,
+    "lora": 0.005,
 }
-"""By optimiser, for tens of steps, where the paper takes thousands; SGD with momentum."""
+SGD_RATES = {"full": 0.1, "head": 0.05, "bias": 0.05, "adapter": 0.05, "prompt": 0.1, "prefix": 0.1, "lora": 0.05}
+"""By optimiser, for tens of steps, where the paper takes thousands; SGD with momentum, all others as Adam."""
 
 
 @dataclass(frozen=True)
-class FedPeftParameters(RegularisedParameters):
-    tuning: Tuning = "bias"
-    learning_rate: float | Literal["auto", "paper"] = "auto"  # type: ignore[assignment]
-    """`auto`: that of the tuning with this optimiser; `paper`: that of the tuning with SGD, as the paper has it."""
-    bottleneck: int = 8
-    """Width of an adapter."""
-    prompt_tokens: int = 10
-    """Length of a prompt or prefix."""
-    lora_rank: int = 4
-    lora_alpha: int = 8
-    lora_mean: Literal["factors", "product"] = "factors"
-    """What the server averages of LoRA: A and B each by itself, or BA."""
+class FedPeftParameters:
+    tuning: Tuning = choice("tuning", Bias())
+    local: LocalWeights = LocalWeights(learning_rate="auto")
+    """`learning_rate=auto`: that of the tuning with this optimiser; `paper`: that of the tuning with SGD, as the paper
+    has it."""
+    up: VectorUp = VectorUp()
+    down: VectorDown = VectorDown()
+    aggregate: VectorAggregate = VectorAggregate()
 
     def __post_init__(self) -> None:
-        if isinstance(self.learning_rate, str):
-            rates = RATES[self.optimizer] if self.learning_rate == "auto" else PAPER_RATES
+        rate, tuning = self.local.learning_rate, self.tuning
+        if isinstance(rate, str):
+            own = SGD_RATES if self.local.optimizer.name == "sgd" else ADAM_RATES
+            rates = own if rate == "auto" else PAPER_RATES
             # The number itself: what the run folder records is what was used.
-            object.__setattr__(self, "learning_rate", rates[self.tuning])
-        super().__post_init__()
-        for key in ("bottleneck", "prompt_tokens", "lora_rank", "lora_alpha"):
-            require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
-        if self.lora_mean == "product":
-            plain = self.aggregator == "mean" and self.clip_norm is None and not self.remembers_losses
-            require(self.tuning == "lora", f"lora_mean=product: tuning={self.tuning} has no products")
+            known = rates.get(tuning.name, rates["lora"])
+            object.__setattr__(self, "local", replace(self.local, learning_rate=known))
+        if self.averages_products:
+            plain = self.aggregate.aggregator.name == "mean" and self.aggregate.clip_norm is None
             # A residual would be added to factors that have been turned meanwhile.
+            plain = plain and not self.up.feeds_back
             require(plain, "lora_mean=product: needs aggregator=mean without clip_norm and error_feedback")
 
+    @property
+    def averages_products(self) -> bool:
+        return isinstance(self.tuning, Lora) and self.tuning.lora_mean == "product"
 
-class FedPeft(RegularisedMethod[FedPeftParameters]):
+
+class FedPeft(Method[FedPeftParameters]):
     name = "fedpeft"
     title = "FedPEFT: biases, adapters, prompts or LoRA on a frozen backbone"
     paper = "003"
@@ -113,37 +108,25 @@ class FedPeft(RegularisedMethod[FedPeftParameters]):
 
     def __init__(self, parameters: FedPeftParameters, task: Task) -> None:
         super().__init__(parameters, task)
-        wanted = parameters.lora_mean == "product"
-        self.factors: list[Factors] = find_factors(task.flat.template) if wanted else []
+        self.map = Weights(task)
+        self.trainer = Trainer(task, parameters.local, self.map)
+        self.exchange: VectorExchange = VectorExchange(task, parameters, self.map)
+        self.factors: list[Factors] = find_factors(task.flat.template) if parameters.averages_products else []
 
     @classmethod
     def prepare(cls, module: nn.Module, parameters: FedPeftParameters, classes: int, key: int) -> str | None:
-        return tune(
-            module,
-            parameters.tuning,
-            key,
-            bottleneck=parameters.bottleneck,
-            prompt_tokens=parameters.prompt_tokens,
-            rank=parameters.lora_rank,
-            alpha=parameters.lora_alpha,
-        )
+        return parameters.tuning.tune(module, key)
 
     # The mean of products travels with that of the changes, as more places of the same accumulator.
 
-    def accumulator(self) -> WeightedMean | TrimmedMean:
+    def accumulator(self) -> Any:
         if not self.factors:
             return super().accumulator()
         sizes = [part.size for part in self.up_parts()] + [layer.inputs * layer.outputs for layer in self.factors]
         return WeightedMean(sum(sizes))
 
     def accumulate(
-        self,
-        accumulator: WeightedMean | TrimmedMean,
-        view: Any,
-        payloads: Payloads,
-        examples: int,
-        round_number: int,
-        client: int,
+        self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
         if not self.factors:
             super().accumulate(accumulator, view, payloads, examples, round_number, client)
@@ -152,16 +135,14 @@ class FedPeft(RegularisedMethod[FedPeftParameters]):
         changes = [payloads[part.name] for part in self.up_parts()]
         accumulator.add(np.concatenate([*changes, products(self.factors, trained)]), examples)
 
-    def step(self, state: State, accumulator: WeightedMean | TrimmedMean, round_number: int) -> State:
-        if not self.factors or not isinstance(accumulator, WeightedMean):
+    def step(self, state: State, accumulator: Any, round_number: int) -> State:
+        if not self.factors:
             return super().step(state, accumulator, round_number)
         if not accumulator.weight:
             return state  # Nobody had an example: the mean of no products is not zero.
         size = sum(part.size for part in self.up_parts())
         mean = accumulator.mean()
-        changes = WeightedMean(size)
-        changes.add(mean[:size], 1)
-        after = super().step(state, changes, round_number)
+        after = self.exchange.moved(state, mean[:size])
         weights = np.asarray(after["weights"], dtype=np.float64)
         after["weights"] = as_float32(with_products(self.factors, weights, mean[size:]))
         return after

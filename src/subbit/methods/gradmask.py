@@ -37,9 +37,9 @@ from subbit.codecs.bits import pack_bits, unpack_bits
 from subbit.codecs.sampler import uniforms
 from subbit.config.values import require
 from subbit.data.examples import Examples
+from subbit.exchange.honest import check_not_negative
 from subbit.methods.base import Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.gradmask_parameters import GradMaskParameters
-from subbit.exchange.honest import check_not_negative
 from subbit.methods.local import train_locally
 from subbit.methods.sensitivity import Kept, keep_exactly, places_of_share
 from subbit.methods.weights import WeightMethod

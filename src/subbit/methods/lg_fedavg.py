@@ -14,42 +14,73 @@ In its first turn a client takes the lower layers with which everybody started. 
 belong to the lower layers and stay with the client.
 
 Decisions. The published code starts from the model of several hundred rounds of FedAvg: here that start is the module
-that the run is given, pre-trained or not. It averages clients alike (`weighting=uniform`), the default here is by
+that the run is given, pre-trained or not. It averages clients alike (`weighting=clients`), the default here is by
 examples, and it reports each client's best network on the test set, where ours is the last.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subbit.aggregate import TrimmedMean, WeightedMean
+from subbit.codecs import Vector
 from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import ModelError
-from subbit.methods.base import Held, Part, Payloads, State, Task, Turn, Update, as_float32
-from subbit.methods.weight_parameters import WeightParameters
-from subbit.methods.weights import WeightMethod
+from subbit.exchange.base import State, Update
+from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
+from subbit.local.trainer import Trainer
+from subbit.local.training import Local
+from subbit.maps.base import BoundMap
+from subbit.maps.weights import Weights
+from subbit.methods.base import Method
 from subbit.models.flat import FlatModel
+from subbit.models.reparametrisation import Identity
 from subbit.models.selection import find_head
+from subbit.models.task import Task, Turn
 
 
 @dataclass(frozen=True)
-class LgFedAvgParameters(WeightParameters):
+class LgFedAvgParameters:
     global_layers: int = 2
     """How many layers, from the last one down, are common."""
-    weighting: Literal["examples", "uniform"] = "examples"
+    local: Local = Local()
+    up: VectorUp = VectorUp()
+    down: VectorDown = VectorDown()
+    aggregate: VectorAggregate = VectorAggregate()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require(self.global_layers >= 1, f"global_layers={self.global_layers}: needs at least 1")
 
 
-class LgFedAvg(WeightMethod[LgFedAvgParameters]):
+class CommonLayers(BoundMap):
+    """The part of the weights that travels."""
+
+    def __init__(self, task: Task, common: NDArray[np.bool_]) -> None:
+        self.flat, self.common = task.flat, common
+        self.size = int(common.sum())
+        self.network = Identity(self.size)
+
+    def start(self) -> Vector:
+        weights: Vector = self.flat.weights.detach().numpy()[self.common]
+        return weights
+
+    def known(self) -> Vector:
+        weights: Vector = self.flat.initial.numpy()[self.common]
+        return weights
+
+    def write(self, vector: Vector, network: str, key: int) -> None:
+        """Over the lower layers with which everybody started: a newcomer's network."""
+        weights = self.flat.initial.numpy().copy()
+        weights[self.common] = vector
+        self.flat.weights.detach().copy_(torch.from_numpy(weights))
+
+
+class LgFedAvg(Method[LgFedAvgParameters]):
     name = "lg-fedavg"
     title = "LG-FedAvg: local lower layers, common last layers"
     paper = "baseline"
@@ -61,7 +92,7 @@ class LgFedAvg(WeightMethod[LgFedAvgParameters]):
     Parameters = LgFedAvgParameters
     presets: ClassVar = {
         "default": {},
-        "paper": {"optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.5, "weighting": "uniform"},
+        "paper": {"optimizer": "sgd", "learning_rate": 0.05, "momentum": 0.5, "weighting": "clients"},
     }
     personal = True
 
@@ -69,36 +100,27 @@ class LgFedAvg(WeightMethod[LgFedAvgParameters]):
         super().__init__(parameters, task)
         self.common = last_layers(task.flat, parameters.global_layers)
         """Which places of the flat vector are common."""
+        self.map = CommonLayers(task, self.common)
+        self.trainer = Trainer(task, parameters.local, Weights(task))
+        self.exchange: VectorExchange = VectorExchange(task, parameters, self.map)
         # Training writes running statistics into the module: the start is taken down before the first turn.
         self._statistics = None if task.flat.statistics is None else task.flat.statistics.numpy().copy()
 
-    def known_parts(self) -> tuple[Part, ...]:
-        part = super().known_parts()[0]
-        return (Part(part.name, part.codec, int(self.common.sum())),)
-
-    def up_parts(self) -> tuple[Part, ...]:
-        part = super().up_parts()[0]
-        return (Part(part.name, part.codec, int(self.common.sum())),)
-
-    # The client half.
-
-    def train(self, view: dict[str, NDArray[np.float32]], data: Examples, turn: Turn) -> Update:
+    def train(self, view: dict[str, Vector], data: Examples, turn: Turn) -> Update:
         own = self._own(view, turn)
         self.write(own)
         trained = torch.from_numpy(own["weights"])
-        loss = self.train_weights(trained, data, turn)
+        observed = self.trainer.train(trained, data, turn)
         turn.memory["lower"] = trained.numpy()[~self.common]
         if self.task.flat.statistics is not None:
             turn.memory["statistics"] = self.task.flat.statistics.numpy().copy()
-        change = as_float32(trained.numpy()[self.common] - view["weights"])
-        if self.parameters.remembers_losses:
-            change = self._with_what_was_lost(change, view, turn)
-        return Update({"weights": change}, len(data), {"loss": loss})
+        payloads, _ = self.exchange.say(view, trained[torch.from_numpy(self.common)], turn)
+        return Update(payloads, len(data), observed)
 
     def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
         self.write(self._own(view, turn))
 
-    def _own(self, view: dict[str, Any], turn: Turn) -> dict[str, NDArray[np.float32]]:
+    def _own(self, view: dict[str, Any], turn: Turn) -> dict[str, Vector]:
         """The client's network: its lower layers, or in its first turn everybody's, under the common last ones."""
         weights = self.task.flat.initial.numpy().copy()
         if "lower" in turn.memory:
@@ -108,30 +130,8 @@ class LgFedAvg(WeightMethod[LgFedAvgParameters]):
             return {"weights": weights}
         return {"weights": weights, "statistics": turn.memory.get("statistics", self._statistics)}
 
-    # The server half.
-
-    def first(self) -> Held:
-        return {"weights": self.task.flat.initial.numpy()[self.common]}
-
-    def start(self) -> State:
-        return {"weights": self.task.flat.weights.detach().numpy()[self.common]}
-
-    def accumulate(
-        self,
-        accumulator: WeightedMean | TrimmedMean,
-        view: Any,
-        payloads: Payloads,
-        examples: int,
-        round_number: int,
-        client: int,
-    ) -> None:
-        weight = min(examples, 1) if self.parameters.weighting == "uniform" else examples
-        super().accumulate(accumulator, view, payloads, weight, round_number, client)
-
     def write_network(self, state: State, network: str, key: int) -> None:
-        """The common layers over the lower ones with which everybody started: a newcomer's network."""
-        newcomer = Turn(0, 0, {})
-        self.write(self._own(state, newcomer))
+        self.write(self._own(state, Turn(0, 0, {})))
 
 
 def last_layers(flat: FlatModel, count: int) -> NDArray[np.bool_]:

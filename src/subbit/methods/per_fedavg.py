@@ -24,34 +24,36 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from subbit.config.values import require
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
-from subbit.methods.base import Turn
-from subbit.methods.local import LocalTraining, train_locally
-from subbit.methods.weight_parameters import WeightParameters
-from subbit.methods.weights import WeightMethod
-from subbit.models.reparametrisation import Identity
+from subbit.exchange.base import Update
+from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
+from subbit.local.optimizers import Sgd
+from subbit.local.trainer import Trainer
+from subbit.local.training import Hooks, Local, train_locally
+from subbit.maps.weights import Weights
+from subbit.methods.base import Method
+from subbit.models.task import Task, Turn
 from subbit.randomness import derive_key
 
 LEAST_TO_SPLIT = 4
 
 
 @dataclass(frozen=True)
-class PerFedAvgParameters(WeightParameters):
-    optimizer: Literal["adam", "sgd"] = "sgd"
-    learning_rate: float = 0.05
-    momentum: float = 0.0
+class PerFedAvgParameters:
     inner_learning_rate: float | Literal["same"] = "same"
     """Step size of the adaptation, in training and in use; `same` as `learning_rate`."""
     adaptation: Literal["step", "epoch"] = "step"
     """What a client does with the model before it uses it: one SGD step on one batch, or one epoch of them."""
+    local: Local = Local(optimizer=Sgd(momentum=0.0), learning_rate=0.05)
+    up: VectorUp = VectorUp()
+    down: VectorDown = VectorDown()
+    aggregate: VectorAggregate = VectorAggregate()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         rate = self.inner_learning_rate
         require(
             rate == "same" or 0 <= rate < math.inf, f"inner_learning_rate={rate}: needs a number from 0 up, or same"
@@ -59,10 +61,10 @@ class PerFedAvgParameters(WeightParameters):
 
     @property
     def inner_rate(self) -> float:
-        return self.learning_rate if self.inner_learning_rate == "same" else self.inner_learning_rate
+        return self.local.rate if self.inner_learning_rate == "same" else self.inner_learning_rate
 
 
-class PerFedAvg(WeightMethod[PerFedAvgParameters]):
+class PerFedAvg(Method[PerFedAvgParameters]):
     name = "per-fedavg"
     title = "Per-FedAvg: a model that is good after one local step"
     paper = "baseline"
@@ -73,9 +75,17 @@ class PerFedAvg(WeightMethod[PerFedAvgParameters]):
     presets: ClassVar = {"default": {}, "paper": {"learning_rate": 0.01}}
     personal = True
 
-    def train_weights(self, trained: Tensor, data: Examples, turn: Turn) -> float:
-        backward = self._gradient_after_a_step
-        return train_locally(self.task, self.parameters, Identity(self.size), trained, data, turn, backward=backward)
+    def __init__(self, parameters: PerFedAvgParameters, task: Task) -> None:
+        super().__init__(parameters, task)
+        self.map = Weights(task)
+        self.trainer = Trainer(task, parameters.local, self.map)
+        self.exchange = VectorExchange(task, parameters, self.map)
+
+    def train(self, view: Any, data: Examples, turn: Turn) -> Update:
+        trained = self.exchange.trained(view)
+        observed = self.trainer.train(trained, data, turn, Hooks(backward=self._gradient_after_a_step))
+        payloads, _ = self.exchange.say(view, trained, turn)
+        return Update(payloads, len(data), observed)
 
     def _gradient_after_a_step(self, batch: Examples) -> float:
         """g(w - a g(w; B1); B2), left in the flat model, and the loss that it is the gradient of."""
@@ -98,15 +108,15 @@ class PerFedAvg(WeightMethod[PerFedAvgParameters]):
 
     def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
         self.write(view)
-        parameters, where = self.parameters, (turn.round_number, turn.client)
+        parameters, local = self.parameters, self.parameters.local
         if parameters.adaptation == "step":
-            key = derive_key(self.task.seed, "adaptation", *where)
-            data = data.select(next(batches(len(data), parameters.batch_size, key)))
-        adaptation = LocalTraining(
-            batch_size=parameters.batch_size, optimizer="sgd", learning_rate=parameters.inner_rate, momentum=0.0
+            key = derive_key(self.task.seed, "adaptation", turn.round_number, turn.client)
+            data = data.select(next(batches(len(data), local.batch_size, key)))
+        adaptation = Local(
+            batch_size=local.batch_size, optimizer=Sgd(momentum=0.0), learning_rate=parameters.inner_rate
         )
         trained = torch.from_numpy(view["weights"].copy())
-        train_locally(self.task, adaptation, Identity(self.size), trained, data, turn)
+        train_locally(self.task, adaptation, self.map.network, trained, data, turn)
         with torch.no_grad():
             self.task.flat.weights.copy_(trained)
 

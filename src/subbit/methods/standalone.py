@@ -15,6 +15,7 @@ one's own network on its own test set.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -22,27 +23,40 @@ from numpy.typing import NDArray
 
 from subbit.aggregate import WeightedMean
 from subbit.data.examples import Examples
-from subbit.methods.base import Part, Payloads, State, Task, Turn, Update
-from subbit.methods.local import LocalTraining
-from subbit.methods.weights import WeightMethod
+from subbit.exchange.base import Part, Payloads, State, Update
+from subbit.local.trainer import Trainer
+from subbit.local.training import Local
+from subbit.maps.weights import Weights
+from subbit.methods.base import Method
+from subbit.models.task import Task, Turn
 
 
-class Standalone(WeightMethod[LocalTraining]):
+@dataclass(frozen=True)
+class StandaloneParameters:
+    local: Local = Local()
+
+
+class Standalone(Method[StandaloneParameters]):
     name = "standalone"
     title = "Standalone: every client trains alone"
     paper = "baseline"
     citation = "Li et al., FedMask, SenSys 2021 (as its baseline; no communication at all)"
     sends_up = "nothing"
     sends_down = "nothing"
-    Parameters = LocalTraining
+    Parameters = StandaloneParameters
     presets: ClassVar = {
         "default": {},
         "paper": {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.5, "epochs": 5},
     }
     personal = True
 
-    def __init__(self, parameters: LocalTraining, task: Task) -> None:
+    changes = None
+    state_is_counts = False
+
+    def __init__(self, parameters: StandaloneParameters, task: Task) -> None:
         super().__init__(parameters, task)
+        self.map = Weights(task)
+        self.trainer = Trainer(task, parameters.local, self.map)
         # Training writes running statistics into the module: the start is taken down before the first turn.
         statistics = task.flat.statistics
         self._statistics = None if statistics is None else statistics.numpy().copy()
@@ -57,11 +71,11 @@ class Standalone(WeightMethod[LocalTraining]):
         own = self._own(turn)
         self.write(own)
         trained = torch.from_numpy(own["weights"].copy())
-        loss = self.train_weights(trained, data, turn)
+        observed = self.trainer.train(trained, data, turn)
         turn.memory["weights"] = trained.numpy()
         if self.task.flat.statistics is not None:
             turn.memory["statistics"] = self.task.flat.statistics.numpy().copy()
-        return Update({}, len(data), {"loss": loss})
+        return Update({}, len(data), observed)
 
     def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
         self.write(self._own(turn))
@@ -72,8 +86,22 @@ class Standalone(WeightMethod[LocalTraining]):
             start["statistics"] = self._statistics
         return {name: turn.memory.get(name, vector) for name, vector in start.items()}
 
+    def start(self) -> State:
+        flat = self.task.flat
+        state: State = {"weights": flat.weights.detach().numpy().copy()}
+        return state if flat.statistics is None else {**state, "statistics": flat.statistics.numpy().copy()}
+
+    def broadcast(self, state: State, round_number: int) -> Payloads:
+        return {}
+
+    def open(self, payloads: Payloads, round_number: int) -> Payloads:
+        return payloads
+
     def accumulator(self) -> WeightedMean:
         return WeightedMean(0)
+
+    def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
+        """Nothing is sent that could be wrong."""
 
     def accumulate(
         self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
@@ -82,3 +110,6 @@ class Standalone(WeightMethod[LocalTraining]):
 
     def step(self, state: State, accumulator: Any, round_number: int) -> State:
         return state
+
+    def write_network(self, state: State, network: str, key: int) -> None:
+        self.write(state)

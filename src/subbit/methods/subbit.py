@@ -47,8 +47,8 @@ from subbit.codecs.sampler import uniforms
 from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import PayloadError
-from subbit.methods.base import Held, Part, Payloads, State, Turn, Update, as_float32
 from subbit.exchange.honest import check_within
+from subbit.methods.base import Held, Part, Payloads, State, Turn, Update, as_float32
 from subbit.methods.incremental import IncrementalMethod
 from subbit.methods.scores import FULL, ScoreMethod, ScoreParameters, as_thresholds, scores_of_thresholds
 from subbit.models.reparametrisation import SCORE_LIMIT

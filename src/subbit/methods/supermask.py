@@ -25,9 +25,9 @@ from subbit.aggregate import WeightedMean
 from subbit.codecs import make_codec
 from subbit.config.values import require
 from subbit.data.examples import Examples
+from subbit.exchange.honest import check_not_negative, largest
 from subbit.methods.base import Part, Payloads, State, Task, Turn, Update, as_float32
 from subbit.methods.central import CentralScores
-from subbit.exchange.honest import check_not_negative, largest
 from subbit.methods.local import LocalTraining
 from subbit.models.popup import RescaledMask, signed_weights
 from subbit.models.reparametrisation import SCORE_LIMIT, BernoulliMask, clamp_scores_

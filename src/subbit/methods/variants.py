@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from subbit.models.task import Task
 from subbit.methods.base import Method
+from subbit.models.task import Task
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Model. Any other codec of vectors sends the change of p.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,11 +31,13 @@ from subbit.codecs.bits import count_ones
 from subbit.codecs.choose import Flips
 from subbit.codecs.sampler import Thresholds, sample_bits
 from subbit.config.pieces import choice
-from subbit.exchange.bits import Beta, BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved
+from subbit.data.examples import Examples
+from subbit.exchange.base import State, Update
+from subbit.exchange.bits import Beta, BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved, counts_of
 from subbit.exchange.choose import bits_or_vectors
 from subbit.local.stopping import StoppedLocal
 from subbit.local.trainer import Trainer
-from subbit.maps.base import FULL
+from subbit.maps.base import FULL, as_thresholds
 from subbit.maps.projection import ProjectionMap
 from subbit.methods.base import Method
 from subbit.methods.fedpm import carries_masks
@@ -64,15 +66,11 @@ class DrawUp(BitsUp):
 
     def say(self, exchange: BitsExchange, view: Thresholds, moved: Moved, turn: Turn) -> tuple[Bits, dict[str, float]]:
         key = self.reference_key(exchange.task, turn.round_number, turn.client)
-        bits, edge = sample_bits(moved.thresholds, key), int(exchange.beta.clamp * FULL)
-        observations = {
-            "moved": float((moved.after.clamp(0, 1).double() - moved.before.double()).abs().mean()),
-            "fixed": float(np.mean((view <= edge) | (view >= FULL - 1 - edge))),
-        }
-        if self.as_flips:
-            bits ^= sample_bits(view, key)
-            observations["flips"] = count_ones(bits)
-        return bits, observations
+        bits = sample_bits(moved.thresholds, key)
+        if not self.as_flips:
+            return bits, {}
+        bits ^= sample_bits(view, key)
+        return bits, {"flips": count_ones(bits)}
 
     def mask(self, exchange: BitsExchange, view: Thresholds, payload: Bits, where: tuple[int, int]) -> Bits:
         if not self.as_flips:
@@ -109,3 +107,22 @@ class Zampling(Method[ZamplingParameters]):
         self.map = parameters.map.bind(task)
         self.trainer = Trainer(task, parameters.local, self.map)
         self.exchange = bits_or_vectors(task, parameters, self.map)
+
+    def train(self, view: Any, data: Examples, turn: Turn) -> Update:
+        update, counted = super().train(view, data, turn), isinstance(self.exchange, BitsExchange)
+        thresholds = view if counted else self.thresholds(view)
+        edge = int(self.parameters.aggregate.beta.clamp * FULL) if counted else 0
+        fixed = float(np.mean((thresholds <= edge) | (thresholds >= FULL - 1 - edge)))
+        return replace(update, observations={**update.observations, "fixed": fixed})
+
+    def thresholds(self, state: State) -> Thresholds:
+        """p of a state, as integers."""
+        if isinstance(self.exchange, BitsExchange):
+            return self.exchange.thresholds(counts_of(state))
+        return as_thresholds(np.asarray(state[self.map.vector], dtype=np.float64) * FULL)
+
+    def write_network(self, state: State, network: str, key: int) -> None:
+        if "p" in state:  # Probabilities of nobody's run: the tables of the paper shake them.
+            self.map.write(np.asarray(state["p"]), network, key)
+        else:
+            super().write_network(state, network, key)

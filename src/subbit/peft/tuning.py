@@ -13,10 +13,13 @@ The head is always trained. Where modules are added, everything that was there s
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
 
 from torch import nn
 
+from subbit.config.values import require
+from subbit.core.registry import make_registry, register
 from subbit.errors import ModelError
 from subbit.models.selection import select_parameters
 from subbit.peft.adapter import add_adapters
@@ -24,41 +27,106 @@ from subbit.peft.lora import add_lora
 from subbit.peft.prompt import add_prompts
 from subbit.randomness import torch_randomness
 
-Tuning = Literal["full", "head", "bias", "adapter", "prompt", "prefix", "lora"]
-TUNINGS: tuple[Tuning, ...] = get_args(Tuning)
+TUNINGS = make_registry("tuning")
 BIAS_PATTERNS = ("*bias", "*.bias_[ih]h_l*")
 """Names of biases; the second is how recurrent layers call theirs."""
 
 
-def tune(
-    module: nn.Module, tuning: Tuning, key: int, *, bottleneck: int, prompt_tokens: int, rank: int, alpha: int
-) -> str:
-    """Add what this tuning trains, in place, with values drawn from the key; the selection of what is trained."""
-    if tuning == "full":
+class Tuning(Protocol):
+    name: ClassVar[str]
+
+    def tune(self, module: nn.Module, key: int) -> str:
+        """Add what this tuning trains, in place, with values drawn from the key; the selection of what is trained."""
+
+
+@register("tuning", "full")
+@dataclass(frozen=True)
+class Full:
+    name: ClassVar[str] = "full"
+
+    def tune(self, module: nn.Module, key: int) -> str:
         return "all"
-    if tuning == "head":
+
+
+@register("tuning", "head")
+@dataclass(frozen=True)
+class Head:
+    name: ClassVar[str] = "head"
+
+    def tune(self, module: nn.Module, key: int) -> str:
         return "head"
-    if tuning == "bias":
-        return _biases(module)
-    with torch_randomness(key):
-        if tuning == "adapter":
-            add_adapters(module, bottleneck)
-            return "*.adapter.* + head"
-        if tuning == "lora":
-            add_lora(module, rank, alpha)
-            return "*.lora_[AB].* + head"
-        add_prompts(module, prompt_tokens, deep=tuning == "prompt")
+
+
+@register("tuning", "bias")
+@dataclass(frozen=True)
+class Bias:
+    name: ClassVar[str] = "bias"
+
+    def tune(self, module: nn.Module, key: int) -> str:
+        patterns = []
+        for pattern in BIAS_PATTERNS:
+            try:
+                select_parameters(module, pattern)
+            except ModelError:
+                continue  # Matches nothing.
+            patterns.append(pattern)
+        if not patterns:
+            raise ModelError(f"tuning=bias: {type(module).__name__} has no biases")
+        return " + ".join([*patterns, "head"])
+
+
+@register("tuning", "adapter")
+@dataclass(frozen=True)
+class Adapter:
+    name: ClassVar[str] = "adapter"
+    bottleneck: int = 8
+    """Width of an adapter."""
+
+    def __post_init__(self) -> None:
+        require(self.bottleneck >= 1, f"bottleneck={self.bottleneck}: needs at least 1")
+
+    def tune(self, module: nn.Module, key: int) -> str:
+        with torch_randomness(key):
+            add_adapters(module, self.bottleneck)
+        return "*.adapter.* + head"
+
+
+@register("tuning", "prompt")
+@dataclass(frozen=True)
+class Prompt:
+    name: ClassVar[str] = "prompt"
+    prompt_tokens: int = 10
+    """Tokens added to each block."""
+
+    def __post_init__(self) -> None:
+        require(self.prompt_tokens >= 1, f"prompt_tokens={self.prompt_tokens}: needs at least 1")
+
+    def tune(self, module: nn.Module, key: int) -> str:
+        with torch_randomness(key):
+            add_prompts(module, self.prompt_tokens, deep=self.name == "prompt")
         return "*.prompt.tokens + head"
 
 
-def _biases(module: nn.Module) -> str:
-    patterns = []
-    for pattern in BIAS_PATTERNS:
-        try:
-            select_parameters(module, pattern)
-        except ModelError:
-            continue  # Matches nothing.
-        patterns.append(pattern)
-    if not patterns:
-        raise ModelError(f"tuning=bias: {type(module).__name__} has no biases")
-    return " + ".join([*patterns, "head"])
+@register("tuning", "prefix")
+@dataclass(frozen=True)
+class Prefix(Prompt):
+    name: ClassVar[str] = "prefix"
+
+
+@register("tuning", "lora")
+@dataclass(frozen=True)
+class Lora:
+    name: ClassVar[str] = "lora"
+    lora_rank: int = 4
+    lora_alpha: int = 8
+    lora_mean: Literal["factors", "product"] = "factors"
+    """What the server averages: A and B each by itself, or BA."""
+
+    def __post_init__(self) -> None:
+        for key in ("lora_rank", "lora_alpha"):
+            require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
+
+    def tune(self, module: nn.Module, key: int) -> str:
+        with torch_randomness(key):
+            add_lora(module, self.lora_rank, self.lora_alpha)
+        return "*.lora_[AB].* + head"

@@ -11,8 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from subbit.config.schema import RunConfig
 from subbit.data.examples import Examples
 from subbit.errors import ConfigError, ModelError
-from subbit.models.task import Task
 from subbit.models.flat import FlatModel
+from subbit.models.task import Task
 from subbit.privacy.per_sample import PerSampleGradients
 from subbit.privacy.pieces import Privacy
 from subbit.randomness import derive_key, torch_randomness

@@ -10,10 +10,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from subbit.config.values import build, nearest, split_assignment
+from subbit.config.pieces import Tables
+from subbit.config.values import nearest, split_assignment
 from subbit.errors import ConfigError
 
 FLOAT_BYTES = 4
+ORDER = ("full", "head", "bias", "adapter", "prompt", "prefix", "lora")
 
 
 def params(
@@ -47,12 +49,18 @@ def parameter_counts(model: str, tuning: str | None, classes: int, words: list[s
     from subbit.peft.counts import count
     from subbit.peft.tuning import TUNINGS
 
-    if tuning is not None and tuning not in TUNINGS:
-        raise ConfigError(f"unknown tuning {tuning!r}: {nearest(tuning, list(TUNINGS))}")
+    if tuning is not None:
+        TUNINGS.find(tuning)  # An unknown one is refused in its own words.
     assigned = dict(split_assignment(word) for word in words)
+    tables = {name: Tables(FedPeftParameters, {**assigned, "tuning": name}) for name in ORDER}
+    for word in assigned:
+        if not any(known.knows(word) for known in tables.values()):
+            raise ConfigError(f"unknown key {word!r}: {nearest(word, tables['lora'].words())}")
     rows = []
-    for name in TUNINGS if tuning is None else (tuning,):
-        parameters = build(FedPeftParameters, {**assigned, "tuning": name})
+    for name in ORDER if tuning is None else (tuning,):
+        # A word that only another tuning knows is for that one's row.
+        own = {word: value for word, value in assigned.items() if tuning is not None or tables[name].knows(word)}
+        parameters = tables[name].build({**own, "tuning": name})
         add = partial(FedPeft.prepare, parameters=parameters, classes=classes, key=0)
         counted = count(model, classes, add)
         megabytes = FLOAT_BYTES * counted.trained / 1e6

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from subbit.config.load import Settings, resolve
 from subbit.errors import RunFolderError
+from subbit.maps.projection import probabilities
 from subbit.methods.base import State
-from subbit.methods.zampling import Zampling, probabilities
+from subbit.methods.zampling import Zampling
 from subbit.randomness import derive_key, numpy_generator
 from subbit.report.folder import RunFolder
 from subbit.runtime.problem import build_problem
@@ -189,7 +190,7 @@ def sensitivity(
     workplace, state, _ = open_run(path)
     method = workplace.method("main")
     assert isinstance(method, Zampling)
-    seed, training = workplace.settings.run.seed, method.parameters.training
+    seed, training = workplace.settings.run.seed, method.parameters.map.training
     network, draws = ("expected", 1) if training == "continuous" else ("sampled", samples)
 
     def mean_accuracy(of: State) -> float:

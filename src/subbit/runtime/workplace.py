@@ -18,8 +18,8 @@ from subbit.codecs import Shared, make_codec
 from subbit.config.load import Settings
 from subbit.errors import ConfigError, ModelError, SubbitError
 from subbit.exchange.base import State
-from subbit.methods.base import Method
 from subbit.local.training import Local
+from subbit.methods.base import Method
 from subbit.methods.heads import HEADS, HeadMethod, HeadParameters, find_linear_head
 from subbit.methods.registry import find_method
 from subbit.models import FlatModel, Template, find_blocks, select_parameters
