@@ -28,7 +28,7 @@ def test_the_budget_of_the_paper_turns_a_third_of_all_zeros_into_ones() -> None:
     """
     method = workplace(256, preset="paper").method("main")
     (part,) = method.up_parts()
-    shared = method.shared(part, method.initial_thresholds(), 0, 0)
+    shared = method.shared(part, method.map.initial_thresholds(), 0, 0)
     mask = pack_bits(np.arange(method.size) % 2 == 0)
     payload = part.codec.encode(mask, shared)
     assert len(payload) == 2 + 2605  # The number of ones takes two bytes.
@@ -41,7 +41,7 @@ def test_the_own_rate_of_deepreduce_costs_three_bits_per_parameter() -> None:
     """f = 0.1 * 0.5 = 0.05: 0.5 log2(20) / ln 2 = 3.1176 bits per place, 7,383 bytes; 5 hashes."""
     method = workplace(256).method("main")
     (part,) = method.up_parts()
-    shared = method.shared(part, method.initial_thresholds(), 0, 0)
+    shared = method.shared(part, method.map.initial_thresholds(), 0, 0)
     payload = part.codec.encode(pack_bits(np.arange(method.size) % 2 == 0), shared)
     assert len(payload) == 2 + 7383
 

@@ -66,7 +66,7 @@ def test_false_flips_are_as_many_as_the_fingerprints_are_wide(codec: str, bits: 
     hit with probability 2^-b. Poisson, so its deviation is the root of the mean; five of them are allowed."""
     method = make(mlp(64), codec=codec, bits=bits)
     (part,) = method.up_parts()
-    flips, view = pack_bits(np.arange(method.size) % 10 == 0), method.initial_thresholds()
+    flips, view = pack_bits(np.arange(method.size) % 10 == 0), method.map.initial_thresholds()
     false = 0
     for round_number in range(24):
         shared = method.shared(part, view, round_number, 0)
@@ -95,11 +95,12 @@ def test_couplings_seeds_orders_and_schedules(coupling: str, seed_scope: str, or
     values = {"coupling": coupling, "seed_scope": seed_scope, "order": order, "kappa_schedule": schedule}
     data = digits_problem().client_data(1)
     trimmed, whole = (make(rounds=3, kappa=kappa, **values) for kappa in (0.5, 1.0))
-    view = trimmed.initial_thresholds()
+    view = trimmed.map.initial_thresholds()
     kept, flips = (method.train(view, data, Turn(1, 1, {})).payloads["flips"] for method in (trimmed, whole))
     assert count_ones(kept) == math.ceil((0.5 if schedule == "const" else 0.75) * count_ones(flips))
     assert count_ones(kept & ~flips) == 0
-    _, _, after, before = trimmed.train_scores(view, data, Turn(1, 1, {}))
+    before, after = trimmed.exchange.trained(view), trimmed.exchange.trained(view)
+    trimmed.trainer.train(after, data, Turn(1, 1, {}))
     divergence = bernoulli_divergence(after.double(), before.double()).numpy()
     inside = divergence[positions_of_bits(kept, trimmed.size)]
     outside = divergence[positions_of_bits(flips & ~kept, trimmed.size)]
@@ -108,7 +109,8 @@ def test_couplings_seeds_orders_and_schedules(coupling: str, seed_scope: str, or
 
 @pytest.mark.parametrize("seed_scope", ["client", "round"])
 def test_the_scope_of_the_seed_decides_whether_clients_start_from_one_mask(seed_scope: str) -> None:
-    keys = {make(seed_scope=seed_scope)._reference_key(4, client) for client in range(3)}
+    method = make(seed_scope=seed_scope)
+    keys = {method.parameters.up.reference_key(method.task, 4, client) for client in range(3)}
     assert len(keys) == (1 if seed_scope == "round" else 3)
 
 

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from subbit.methods.base import Turn
-from subbit.methods.heads import write_head
 from subbit.runtime.workplace import Workplace
 from tests.problems import conv_net, digits_problem, mlp, settings
 
@@ -86,9 +85,3 @@ def test_the_lda_head_does_not_depend_on_who_holds_which_example() -> None:
     together = fitted([np.arange(240)])
     apart = fitted([np.arange(0, 100), np.arange(100, 110), np.arange(110, 240)])
     assert np.allclose(together, apart, rtol=1e-3, atol=1e-3)
-
-
-def test_write_head_copies_into_the_flat_weights() -> None:
-    weights = torch.zeros(3)
-    write_head(weights, np.array([1.0, 2.0, 3.0]))
-    assert weights.tolist() == [1.0, 2.0, 3.0]

@@ -10,6 +10,7 @@ from torch import nn
 
 from subbit.config.load import resolve, write_toml
 from subbit.errors import ConfigError
+from subbit.local.optimizers import Sgd
 from subbit.methods.fedpeft import FedPeft, FedPeftParameters
 from subbit.peft import TUNINGS
 from subbit.runtime.run import run_job
@@ -26,7 +27,7 @@ def finish(module: nn.Module, **values: Any) -> dict[str, Any]:
 )
 def test_without_added_modules_it_is_fedavg_of_a_selection(tuning: str, selection: str) -> None:
     ours = finish(small_vit(), method="fedpeft", tuning=tuning)
-    rate = settings(method="fedpeft", tuning=tuning).parameters.learning_rate
+    rate = settings(method="fedpeft", tuning=tuning).parameters.local.learning_rate
     theirs = finish(small_vit(), method="fedavg", select=selection, learning_rate=rate)
     assert ours["model_sha256"] == theirs["model_sha256"]
     assert ours["total_bytes"] == theirs["total_bytes"]
@@ -63,11 +64,11 @@ def test_the_users_module_stays_as_it_is() -> None:
 def test_learning_rates_of_the_paper() -> None:
     expected = {"full": 0.001, "head": 0.005, "bias": 0.01, "adapter": 0.005, "prompt": 0.01}
     for tuning, rate in expected.items():
-        found = settings(method="fedpeft", preset="paper", tuning=tuning).parameters
-        assert (found.learning_rate, found.momentum, found.weight_decay) == (rate, 0.0, 1e-4)
-        assert (found.optimizer, found.epochs, found.batch_size) == ("sgd", 10, 64)
-    own = settings(method="fedpeft", preset="paper", tuning="bias", learning_rate=0.3, momentum=0.9).parameters
-    assert (own.learning_rate, own.momentum) == (0.3, 0.9)
+        found = settings(method="fedpeft", preset="paper", tuning=tuning).parameters.local
+        assert (found.learning_rate, found.optimizer) == (rate, Sgd(momentum=0.0, weight_decay=1e-4))
+        assert (found.epochs, found.batch_size) == (10, 64)
+    own = settings(method="fedpeft", preset="paper", tuning="bias", learning_rate=0.3, momentum=0.9).parameters.local
+    assert (own.learning_rate, own.optimizer) == (0.3, Sgd(momentum=0.9, weight_decay=1e-4))
 
 
 def test_the_rate_that_was_used_is_written_down() -> None:

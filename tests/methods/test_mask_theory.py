@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from subbit.codecs import Counts
 from subbit.codecs.bits import count_ones, pack_bits, unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits
-from subbit.exchange.bits import BitsExchange, counts_of
+from subbit.exchange.bits import BitsExchange, Moved, counts_of
 from subbit.maps.base import FULL, as_thresholds
 from subbit.maps.masks import scores_of_thresholds
 from subbit.methods.base import Turn
@@ -99,8 +99,8 @@ def test_the_beta_posterior_of_every_possible_count(clients: int) -> None:
     (1 + K) / (2 + K). Exact, in units of 2^-32, rounded down.
     """
     theta = Counts(clients, np.arange(clients + 1, dtype=np.uint16))
-    modes = make("fedpm", estimator="mode", clamp=0.01).thresholds(theta)
-    means = make("fedpm", estimator="mean").thresholds(theta)
+    modes = make("fedpm", estimator="mode", clamp=0.01).exchange.thresholds(theta)
+    means = make("fedpm", estimator="mean").exchange.thresholds(theta)
     low = Fraction(1, 100)
     for ones in range(clients + 1):
         mode = min(max(Fraction(ones, clients), low), 1 - low)
@@ -212,7 +212,7 @@ def test_how_many_flips_a_client_has(coupling: str) -> None:
     flips = unpack_bits(update.payloads["flips"], method.size)
     assert abs(flips.sum() - chances.sum()) <= SIGMAS * math.sqrt((chances * (1 - chances)).sum())
     assert update.observations["moved"] == pytest.approx(moved.mean(), abs=1e-9)
-    reference = unpack_bits(sample_bits(view, method._reference_key(2, 1)), method.size)
+    reference = unpack_bits(sample_bits(view, method.parameters.up.reference_key(method.task, 2, 1)), method.size)
     with_the_move = reference[flips] == (after < before)[flips]
     assert with_the_move.all() == (coupling == "shared")
 
@@ -274,7 +274,9 @@ def test_the_share_kappa_with_the_largest_divergence_is_kept(scores: list[tuple[
     places = 7 * np.arange(len(scores))
     before[places], after[places] = torch.tensor(scores, dtype=torch.float32).T
     flips[places] = True
-    kept = unpack_bits(method._most_important(pack_bits(flips), after, before, Turn(0, 0, {})), method.size)
+    moved = Moved(np.zeros(method.size, dtype=np.uint32), before, after)
+    chosen = method.parameters.up._most_important(pack_bits(flips), moved, method.task, Turn(0, 0, {}))
+    kept = unpack_bits(chosen, method.size)
     assert kept.sum() == math.ceil(Fraction(str(kappa)) * len(scores))
     assert not (kept & ~flips).any()
     divergence = bernoulli_divergence(after.double(), before.double()).numpy()

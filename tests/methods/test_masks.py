@@ -35,8 +35,8 @@ def test_the_posterior_of_equal_masks_is_that_mask_kept_off_the_edges() -> None:
     for _ in range(4):
         accumulator.add(ones)
     theta = Counts(accumulator.total, accumulator.counts)
-    mode = make(estimator="mode").thresholds(theta) / FULL
-    mean = make(estimator="mean").thresholds(theta) / FULL
+    mode = make(estimator="mode").exchange.thresholds(theta) / FULL
+    mean = make(estimator="mean").exchange.thresholds(theta) / FULL
     assert mode == pytest.approx([0.99, 0.01] * 4, abs=1e-6)
     assert mean == pytest.approx([5 / 6, 1 / 6] * 4, abs=1e-6)
 
@@ -56,9 +56,9 @@ def test_the_posterior_adds_up_over_a_period_and_then_starts_anew() -> None:
     assert counts_of(state).values[:8].tolist() == [2, 2, 2, 2, 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("theta", ["counts", "float32"])
+@pytest.mark.parametrize("theta", ["counts", "dense"])
 def test_both_sides_get_the_same_integers_from_a_broadcast(theta: str) -> None:
-    method = make(theta=theta)
+    method = make(down_codec=theta)
     state = {"counts": np.arange(method.size, dtype=np.uint16) % 4, "total": 3}
     view = method.open(method.broadcast(state, 1), 1)
     assert view.dtype == np.uint32
@@ -77,7 +77,7 @@ def test_scores_and_thresholds_are_inverse_to_each_other() -> None:
 def test_scores_that_did_not_move_keep_their_thresholds_exactly(values: list[int]) -> None:
     thresholds = np.array(values, dtype=np.uint32)
     scores = scores_of_thresholds(thresholds)
-    assert np.array_equal(moved_thresholds(thresholds, scores, scores.clone()), thresholds)
+    assert np.array_equal(make().map.moved(thresholds, scores, scores.clone()), thresholds)
 
 
 @pytest.mark.parametrize("seed_scope", ["client", "round"])

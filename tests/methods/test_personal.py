@@ -152,7 +152,7 @@ def test_with_every_layer_common_lg_fedavg_is_fedavg() -> None:
 
 def test_uniform_weighting() -> None:
     """Changes +1 (1 example) and -1 (3 examples): -0.5 by examples, 0 alike."""
-    for weighting, expected in (("examples", -0.5), ("uniform", 0.0)):
+    for weighting, expected in (("examples", -0.5), ("clients", 0.0)):
         method = Workplace(digits_problem(), settings(method="lg-fedavg", weighting=weighting)).method("main")
         accumulator, ones = method.accumulator(), np.ones(method.size, dtype=np.float32)
         method.accumulate(accumulator, None, {"weights": ones}, 1, 0, 0)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from subbit.errors import ConfigError, ModelError
-from subbit.local.regularisers import Contrast, contrast
+from subbit.local.regularisers import Contrast, Moon, contrast
 from subbit.methods.base import Turn
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
@@ -117,7 +117,7 @@ def test_the_objective_of_moon_equals_that_of_three_networks() -> None:
     flat.training_mode()
     flat.zero_gradient()
     before = flat.weights.clone()
-    found = Contrast(flat, method.head(), (networks[0], networks[1]), 0.7, 0.5)(batch)
+    found = Contrast(flat, flat.module[-1], (networks[0], networks[1]), Moon(mu=0.7, temperature=0.5))(batch)
     found.backward()
     assert torch.equal(flat.weights, before)
 
@@ -159,4 +159,3 @@ def test_refusals() -> None:
     headless = nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten())
     with pytest.raises(ModelError, match="has no head"):
         Workplace(digits_problem(headless), settings(method="moon"))
-    assert Workplace(digits_problem(mlp()), settings(method="moon")).method("main").head().in_features == 16

@@ -85,9 +85,9 @@ def test_the_clamp_keeps_every_place_alive_and_zero_is_the_paper() -> None:
 
 def test_all_codecs_carry_the_same_bits_and_counts_mean_what_floats_say() -> None:
     """Flips, entropy-coded and packed bits, counts and float32 down: one and the same model, other bytes."""
-    forms = [("flips", "counts"), ("mask", "counts"), ("packed", "counts"), ("packed", "float32")]
+    forms = [("flips", "counts"), ("mask", "counts"), ("packed", "counts"), ("packed", "dense")]
     summaries = [
-        run_job(digits_problem(), settings(method="zampling", codec=codec, down=down, rounds=3)).summary
+        run_job(digits_problem(), settings(method="zampling", codec=codec, down_codec=down, rounds=3)).summary
         for codec, down in forms
     ]
     assert len({summary["model_sha256"] for summary in summaries}) == 1
@@ -185,7 +185,7 @@ def test_normalisation_gains_are_not_made_random_around_zero() -> None:
 
 def test_the_number_of_probabilities_is_rounded_down_and_the_degree_is_at_most_that() -> None:
     """floor(1,210 / 32) = 37; floor(1,210 / 200) = 6, fewer than the 10 columns that a row should have."""
-    assert make(compression=32).places == 37
+    assert make(compression=32).map.size == 37
     with pytest.warns(UserWarning, match="degree=10: Q has 6 columns"):
         assert make(compression=200).projection.degree == 6
     with pytest.raises(ConfigError, match="1210 weights leave nothing to train"):
@@ -204,7 +204,7 @@ def test_kaiming_of_the_expected_and_of_the_drawn_network() -> None:
 
 
 def test_initial_probabilities_follow_the_configured_law() -> None:
-    spread = {init: float(make(p_init=init).initial_thresholds().std() / FULL) for init in ("uniform", "half", 0.1)}
+    spread = {init: float(make(p_init=init).map.initial_thresholds().std() / FULL) for init in ("uniform", "half", 0.1)}
     assert spread["half"] == 0
     assert spread["uniform"] == pytest.approx(12**-0.5, abs=0.04)
     assert spread[0.1] == pytest.approx((4 * 1.2) ** -0.5, abs=0.04)

@@ -49,7 +49,7 @@ class Beta:
     """Rounds after which the posterior starts anew; none: 1 / participation, as the papers have it."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.clamp < 0.5, f"clamp={self.clamp}: needs a number from 0 up, below 0.5")
+        require(0 <= self.clamp < 0.5, f"clamp={self.clamp}: needs 0 up to, not including, 0.5")
         check_trim(self.trim)
         require(self.reset_every is None or self.reset_every >= 1, f"reset_every={self.reset_every}: needs at least 1")
 
