@@ -187,7 +187,7 @@ def test_the_number_of_probabilities_is_rounded_down_and_the_degree_is_at_most_t
     """floor(1,210 / 32) = 37; floor(1,210 / 200) = 6, fewer than the 10 columns that a row should have."""
     assert make(compression=32).map.size == 37
     with pytest.warns(UserWarning, match="degree=10: Q has 6 columns"):
-        assert make(compression=200).projection.degree == 6
+        assert make(compression=200).map.projection.degree == 6
     with pytest.raises(ConfigError, match="1210 weights leave nothing to train"):
         make(compression=2000)
 
