@@ -27,9 +27,10 @@ from torch import Tensor, nn
 from subbit.codecs import Kind
 from subbit.codecs.bits import pack_bits, unpack_bits
 from subbit.config.load import Settings, resolve
+from subbit.config.pieces import Tables
+from subbit.exchange.vectors import VectorExchange
 from subbit.files import replace_file
 from subbit.methods.base import Method, Part, Payloads
-from subbit.methods.central import CentralScores
 from subbit.methods.fedcode import FedCode
 from subbit.methods.registry import find_method, method_names
 from subbit.randomness import derive_key, torch_randomness
@@ -83,8 +84,9 @@ def times(factor: float) -> Lie:
 
     def lie(method: Method[Any], part: Part, view: Any, payload: Any) -> Any:
         origin = np.float32(0)
-        if isinstance(method, CentralScores) and part.name == "scores":
-            origin = view
+        exchange = getattr(method, "exchange", None)
+        if isinstance(exchange, VectorExchange) and exchange.up.whole and part.name == exchange.up_name:
+            origin = view[exchange.name]
         elif isinstance(method, FedCode) and part.name == "weights":
             origin = view["weights"]
         return (origin + np.float32(factor) * (payload - origin)).astype(np.float32)
@@ -153,12 +155,12 @@ def problem_of(settings: Settings) -> Problem:
 
 def robust_keys(method: str) -> dict[str, Any]:
     """What turns robust aggregation on, where the method has it."""
-    keys = {field.name for field in dataclasses.fields(find_method(method).Parameters)}
+    tables = Tables(find_method(method).Parameters, find_method(method).words)
     if method == "subbit":
         return {"aggregator": "agreement", "trim": TRIM}
-    if "aggregator" in keys:
-        return {"aggregator": "trimmed", "trim": TRIM}
-    return {"trim": TRIM} if "trim" in keys else {}
+    if tables.knows("trim"):  # Bits are counted: what counts them can trim.
+        return {"trim": TRIM}
+    return {"aggregator": "trimmed", "trim": TRIM} if tables.knows("aggregator") else {}
 
 
 def outcome(settings: Settings, lie: str) -> dict[str, Any]:

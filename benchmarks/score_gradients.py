@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from subbit.config.load import read_toml, resolve
-from subbit.methods.scores import ScoreMethod
 from subbit.methods.subbit import Subbit
 from subbit.randomness import derive_key
 from subbit.runtime.engines import InProcess
@@ -33,7 +32,7 @@ CLIENTS, BATCH = 12, 16
 def gradients(workplace: Workplace) -> Tensor:
     """[clients, places]: the gradient of the scores on one batch of each client."""
     method = workplace.method("main")
-    assert isinstance(method, ScoreMethod)
+    assert isinstance(method, Subbit)
     flat = method.task.flat
     scores = torch.from_numpy(np.asarray(method.start()["scores"]))
     flat.training_mode()
@@ -41,11 +40,11 @@ def gradients(workplace: Workplace) -> Tensor:
     for client in range(CLIENTS):
         data = workplace.problem.client_data(client)
         batch = data.select(np.arange(min(BATCH, len(data))))
-        method.reparametrisation.write(scores, flat.weights, derive_key(0, "gradients", client))
+        method.map.network.write(scores, flat.weights, derive_key(0, "gradients", client))
         flat.zero_gradient()
         functional.cross_entropy(flat.module(batch.inputs), batch.labels).backward()
         gradient = torch.zeros_like(scores)
-        method.reparametrisation.pull_back(flat.gradient, scores, gradient)
+        method.map.network.pull_back(flat.gradient, scores, gradient)
         found.append(gradient)
     return torch.stack(found)
 

@@ -49,8 +49,9 @@ def test_binary_activations_by_hand() -> None:
 
 def test_weights_outside_the_head_are_binarised_and_nothing_else() -> None:
     method = bnn(conv_net(), batchnorm="average")
-    assert (method.signs, method.real) == (8 * 9, 8 + 8 + 8 + 1280 + 10 + 16)  # Bias, norm, head, running statistics.
-    assert [part.size for part in method.up_parts()] == [72, method.real]
+    real = 8 + 8 + 8 + 1280 + 10 + 16  # Bias, norm, head, running statistics.
+    assert (method.map.signs, method.map.real) == (8 * 9, real)
+    assert [part.size for part in method.up_parts()] == [72, real]
 
 
 def test_the_network_is_the_mean_size_of_each_tensor_times_a_sign() -> None:
@@ -67,12 +68,12 @@ def test_the_network_is_the_mean_size_of_each_tensor_times_a_sign() -> None:
 def test_latent_values_by_policy() -> None:
     """Two of three clients say +1 everywhere: s = 1/3. Own values 0.9 and -0.2: overwritten, both are 1/3; kept where
     the sign is the same, 0.9 stays and -0.2 does not."""
-    counts, real = Counts(3, np.full(WEIGHTS, 2, dtype=np.uint16)), np.zeros(REAL, dtype=np.float32)
+    view = {"signs": Counts(3, np.full(WEIGHTS, 2, dtype=np.uint16)), "real": np.zeros(REAL, dtype=np.float32)}
     own = np.full(WEIGHTS, 0.9, dtype=np.float32)
     own[1::2] = -0.2
     method = bnn()
-    assert method._vector(counts, real, Turn(1, 0, {}))[:2].tolist() == pytest.approx([1 / 3, 1 / 3])
-    assert method._vector(counts, real, Turn(1, 0, {"latents": own}))[:2].tolist() == pytest.approx([0.9, 1 / 3])
+    assert method.received(view, Turn(1, 0, {}))[:2].tolist() == pytest.approx([1 / 3, 1 / 3])
+    assert method.received(view, Turn(1, 0, {"latents": own}))[:2].tolist() == pytest.approx([0.9, 1 / 3])
 
     view = method.open(method.broadcast(method.start(), 0), 0)
     for policy, kept in (("overwrite", []), ("keep_local_if_same_sign", ["latents"])):
@@ -93,7 +94,7 @@ def test_the_step_counts_signs_and_averages_the_rest_by_examples() -> None:
     assert state["counts"][:2].tolist() == [2, 1]
     assert state["total"] == 2
     assert np.allclose(state["real"], method.start()["real"] - 0.5, atol=1e-6)
-    majority = bnn(down="sign").broadcast(state, 1)["signs"]
+    majority = bnn(broadcast="sign").broadcast(state, 1)["signs"]
     assert (majority.total, majority.values[:2].tolist()) == (1, [1, 1])
     method.write_network(state, "mean", 0)
     scale = float(FlatModel(mlp(), "2.weight").weights.abs().mean())

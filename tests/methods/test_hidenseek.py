@@ -93,7 +93,7 @@ class Stubborn(nn.Module):
 def test_a_module_without_a_flow_in_float64_is_an_error_that_names_it_and_magnitude_works() -> None:
     with pytest.raises(ModelError, match="Stubborn in float64, prune by magnitude"):
         make(Stubborn(), select="weight")
-    assert make(Stubborn(), select="weight", saliency="magnitude").kept == 320
+    assert make(Stubborn(), select="weight", saliency="magnitude").map.size == 320
 
 
 def test_weights_and_gradients_of_signs_by_hand() -> None:
@@ -109,25 +109,25 @@ def test_weights_and_gradients_of_signs_by_hand() -> None:
 def test_the_server_averages_signs_and_ties_are_plus() -> None:
     """+1 from 0, 1, 2, 3, 4 of 4 clients: means -1, -1/2, 0, 1/2, 1; signs -, -, +, +, +."""
     method = make()
-    state = {"counts": np.arange(method.kept, dtype=np.uint16) % 5, "total": 4}
-    survivors, flat = method.reparametrisation.survivors[:5], method.task.flat
+    state = {"counts": np.arange(method.map.size, dtype=np.uint16) % 5, "total": 4}
+    survivors, flat = method.map.network.survivors[:5], method.task.flat
     method.write_network(state, "mean", 0)
     expected = flat.initial[survivors] * torch.tensor([-1, -0.5, 0, 0.5, 1])
     torch.testing.assert_close(flat.weights[survivors], expected)
     method.write_network(state, "signs", 0)
     assert torch.equal(flat.weights[survivors], flat.initial[survivors] * torch.tensor([-1, -1, 1, 1, 1]))
-    assert torch.count_nonzero(flat.weights) == method.kept == 592  # Half of 64 * 16 + 16 * 10.
+    assert torch.count_nonzero(flat.weights) == method.map.size == 592  # Half of 64 * 16 + 16 * 10.
 
 
 def test_signs_of_three_clients_become_counts_and_start_anew_each_round() -> None:
     method = make()
     accumulator = method.accumulator()
     for plus in (True, True, False):
-        payload = {"signs": pack_bits(np.full(method.kept, plus))}
-        method.accumulate(accumulator, Counts(0, np.zeros(method.kept, np.uint16)), payload, 1, 0, 0)
+        payload = {"signs": pack_bits(np.full(method.map.size, plus))}
+        method.accumulate(accumulator, Counts(0, np.zeros(method.map.size, np.uint16)), payload, 1, 0, 0)
     state = method.step(method.start(), accumulator, 0)
     assert state["total"] == 3
-    assert method.scores(method.open(method.broadcast(state, 1), 1))[0].item() == pytest.approx(1 / 3)
+    assert method.exchange.trained(method.open(method.broadcast(state, 1), 1))[0].item() == pytest.approx(1 / 3)
     assert method.step(state, method.accumulator(), 1)["total"] == 0
 
 
@@ -140,7 +140,9 @@ def test_a_client_moves_scores_within_one_and_sends_a_bit_per_survivor() -> None
     assert len(part.codec.encode(update.payloads["signs"], method.shared(part, view, 0, 0))) == 592 // 8
     # All signs were + at the start: what is - now has flipped.
     assert update.observations["flips"] == 592 - count_ones(update.payloads["signs"]) > 0
-    still = make(learning_rate=0.0, score_init=1.0).train(view, data, Turn(0, 0, {}))
+    resting = make(learning_rate=0.0, score_init=1.0)
+    view = resting.open(resting.broadcast(resting.start(), 0), 0)
+    still = resting.train(view, data, Turn(0, 0, {}))
     assert unpack_bits(still.payloads["signs"], 592).all()
 
 
@@ -158,17 +160,17 @@ def test_a_sign_on_which_all_agree_turns_after_so_many_steps() -> None:
 
 def test_scores_of_a_random_network_start_uniform_and_from_the_seed() -> None:
     """Mean 0 with standard error sqrt(1 / 3 / 592) = 0.024; variance 1/3."""
-    scores = make().initial_scores()
+    scores = make().map.latents()
     assert scores.mean().item() == pytest.approx(0, abs=0.08)
     assert scores.var().item() == pytest.approx(1 / 3, abs=0.05)
-    assert torch.equal(scores, make().initial_scores())
-    assert not torch.equal(scores, make(seed=1).initial_scores())
+    assert torch.equal(scores, make().map.latents())
+    assert not torch.equal(scores, make(seed=1).map.latents())
 
 
 def test_a_client_that_pruned_otherwise_refuses_the_broadcast() -> None:
     """The same number of survivors, in other places: without the check the signs would land on other weights."""
     server, client = make(), Workplace(digits_problem(), settings(method="hidenseek", saliency="magnitude"))
-    assert server.kept == client.method("main").kept  # type: ignore[attr-defined]
+    assert server.map.size == client.method("main").map.size
     frames = encode_parts(server, "main", Direction.DOWN, server.broadcast(server.start(), 0), None, 0, 0, EVERYONE)
     reply = client_turn(client, Order("main", 0, 0, frames))
     assert reply.failure is not None
@@ -179,3 +181,19 @@ def test_a_client_that_pruned_otherwise_refuses_the_broadcast() -> None:
 def test_values_without_meaning_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(values))):
         settings(method="hidenseek", **values)
+
+
+def test_the_majority_alone_can_go_down() -> None:
+    """+1 from 1 and from 2 of 3 clients, means -1/3 and 1/3: with `broadcast=sign` -1 and 1."""
+    state = {"counts": np.arange(make().map.size, dtype=np.uint16) % 2 + 1, "total": 3}
+    for words, scores in (({}, [-1 / 3, 1 / 3]), ({"broadcast": "sign"}, [-1, 1])):
+        method = make(**words)
+        view = method.open(method.broadcast(state, 1), 1)
+        assert method.exchange.trained(view)[:2].tolist() == pytest.approx(scores)
+
+
+@pytest.mark.parametrize("method", ["hidenseek", "bnn"])
+def test_signs_go_up_through_exact_codecs_of_bits_alone(method: str) -> None:
+    for codec in ("bfuse", "eden", "counts"):
+        with pytest.raises(ConfigError, match=f"^codec='{codec}': "):
+            settings(method=method, codec=codec)

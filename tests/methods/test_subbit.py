@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subbit.codecs import Shared
+from subbit.config.load import resolve, write_toml
 from subbit.errors import ConfigError, PayloadError
+from subbit.exchange.important import ImportantUp, ternary
 from subbit.methods.base import Turn
-from subbit.methods.subbit import Subbit, ternary
+from subbit.methods.subbit import Subbit
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
@@ -41,11 +44,11 @@ def test_ternary_by_hand() -> None:
 
 def test_the_grid_by_hand() -> None:
     """Limit 5, step 0.25: levels 0 to 40, level 20 is score 0, 0.3 rounds to 0.25, and the ends hold."""
-    method = made()
-    assert method.parameters.largest_level == 40
-    levels = method._nearest_levels(np.array([0.0, 0.3, -7.0, 7.0]))
+    grid = made().parameters.down
+    assert grid.largest == 40
+    levels = grid.nearest(np.array([0.0, 0.3, -7.0, 7.0]))
     assert levels.tolist() == [20, 21, 0, 40]
-    assert method.scores_of(levels).tolist() == [0.0, 0.25, -5.0, 5.0]
+    assert grid.values(levels).tolist() == [0.0, 0.25, -5.0, 5.0]
 
 
 def test_a_place_stays_inside_the_dead_zone_and_moves_outside_it() -> None:
@@ -56,7 +59,7 @@ def test_a_place_stays_inside_the_dead_zone_and_moves_outside_it() -> None:
     held = {"levels": np.full(method.size, 20, np.uint16)}
     scores = np.zeros(method.size, np.float32)
     scores[:2] = 0.2, -0.3
-    sent = method.change({"scores": scores}, held, 0)["levels"]
+    sent = method.exchange.changes.change({"scores": scores}, held, 0)["levels"]
     assert sent.values[:3].tolist() == [20, 19, 20]
 
 
@@ -66,19 +69,20 @@ def test_importance_by_hand() -> None:
     """
     before = np.array([0.0, 5.0, 5.0, 0.0], np.float32)
     change = np.array([1.0, -5.0, -10.0, 0.0], np.float32)
-    assert made()._most_important_first(change, before, turn()).tolist() == [2, 0, 1]
-    assert made()._most_important_first(change, before, turn(), 2).tolist() == [2, 0]
+    up = made().parameters.up
+    assert up.ranked(change, before, 0).tolist() == [2, 0, 1]
+    assert up.ranked(change, before, 0, 2).tolist() == [2, 0]
     ties = np.tile(np.float32([1, -1, 2, 0]), 4)
-    assert made()._most_important_first(ties, np.zeros_like(ties), turn(), 6).tolist() == [2, 6, 10, 14, 0, 1]
-    assert made(order="magnitude")._most_important_first(change, before, turn()).tolist() == [2, 1, 0]
-    assert sorted(made(order="random")._most_important_first(change, before, turn()).tolist()) == [0, 1, 2]
+    assert up.ranked(ties, np.zeros_like(ties), 0, 6).tolist() == [2, 6, 10, 14, 0, 1]
+    assert ImportantUp(order="magnitude").ranked(change, before, 0).tolist() == [2, 1, 0]
+    assert sorted(ImportantUp(order="random").ranked(change, before, 0).tolist()) == [0, 1, 2]
 
 
 def test_what_is_not_sent_waits_with_the_client() -> None:
     """Sent plus residual is the whole change: nothing is lost between two turns."""
     method, memory = made(learning_rate=0.3), dict[str, np.ndarray]()
     data = digits_problem().client_data(0)
-    view = method.open(method.first(), 0)
+    view = method.open(method.exchange.changes.first(), 0)
     first = method.train(view, data, turn(0, memory)).payloads["changes"]
     waiting = memory["residual"].copy()
     alone = made(learning_rate=0.3).train(view, data, turn(1)).payloads["changes"]
@@ -97,7 +101,7 @@ def test_a_budget_is_met_within_two_percent(bits: int) -> None:
     """There are more changes than fit: so what is sent takes at least 98% of the budget, and never more."""
     method = made(bits_per_round=bits)
     data = digits_problem().client_data(0)
-    sent = method.train(method.open(method.first(), 0), data, turn()).payloads["changes"]
+    sent = method.train(method.open(method.exchange.changes.first(), 0), data, turn()).payloads["changes"]
     part = method.up_parts()[0]
     used = 8 * (HEADER_BYTES + len(part.codec.encode(sent, Shared(method.size))))
     assert 0.98 * bits <= used <= bits
@@ -105,8 +109,8 @@ def test_a_budget_is_met_within_two_percent(bits: int) -> None:
 
 def test_a_budget_goes_where_the_divergence_is_largest() -> None:
     method = made(bits_per_round=4000)
-    view = method.open(method.first(), 0)
-    before = method.scores_of(view)
+    view = method.open(method.exchange.changes.first(), 0)
+    before = method.parameters.down.values(view)
     memory: dict[str, np.ndarray] = {}
     sent = method.train(view, digits_problem().client_data(0), turn(0, memory)).payloads["changes"]
     change = sent + memory["residual"]
@@ -129,7 +133,7 @@ def test_learning_rate_zero_sends_headers_and_moves_nothing() -> None:
 
 
 def accumulated(method: Subbit, *payloads: np.ndarray, round_number: int = 0) -> object:
-    accumulator, view = method.accumulator(), method.open(method.first(), 0)
+    accumulator, view = method.accumulator(), method.open(method.exchange.changes.first(), 0)
     for client, payload in enumerate(payloads):
         method.accumulate(accumulator, view, {"changes": payload}, 1, round_number, client)
     return accumulator
@@ -185,7 +189,9 @@ def test_more_places_than_the_share_allows_are_refused() -> None:
 
 def test_more_bits_than_the_budget_are_refused() -> None:
     method = made(bits_per_round=3000)
-    honest = method.train(method.open(method.first(), 0), digits_problem().client_data(0), turn()).payloads["changes"]
+    honest = method.train(
+        method.open(method.exchange.changes.first(), 0), digits_problem().client_data(0), turn()
+    ).payloads["changes"]
     accumulated(method, honest)
     places = np.random.default_rng(0).permutation(method.size)[: 2 * np.count_nonzero(honest)]
     with pytest.raises(PayloadError, match="do not fit bits_per_round=3000"):
@@ -229,7 +235,7 @@ def test_one_client_moves_a_probability_by_a_bounded_step(
 
 def test_the_figure_in_the_security_notes() -> None:
     parameters = made().parameters
-    figure = math.tanh(parameters.score_limit * parameters.server_rate / 20)
+    figure = math.tanh(parameters.down.score_limit * parameters.aggregate.server_rate / 20)
     assert f"{figure:.2f} for ten\n  and the default keys" in (ROOT / "SECURITY.md").read_text()
 
 
@@ -246,7 +252,8 @@ def test_the_trimmed_mean_moves_no_place_that_only_liars_name() -> None:
     changes[9, 3] = 5
     expected = {"trimmed": [0, 0.5, 1, 0], "median": [0, 0.5, 1, 0]}
     for aggregator, mean in expected.items():
-        method = made(aggregator=aggregator, trim=0.2, server_rate=1.0)
+        trim = {"trim": 0.2} if aggregator == "trimmed" else {}
+        method = made(aggregator=aggregator, server_rate=1.0, **trim)
         vectors = [np.concatenate([row, np.zeros(method.size - 4)]).astype(np.float32) for row in changes]
         state = {"scores": np.zeros(method.size, np.float32)}
         after = method.step(state, accumulated(method, *vectors), 0)["scores"]
@@ -257,3 +264,18 @@ def test_an_aggregator_that_drops_too_much_is_refused() -> None:
     for name in ("subbit", "controlled-flips"):
         with pytest.raises(ConfigError, match=r"trim=0\.5: needs a share"):
             settings(method=name, aggregator="trimmed", trim=0.5)
+
+
+def test_keys_of_pieces_that_were_not_chosen_are_unknown() -> None:
+    for words in ({"trim": 0.2}, {"aggregator": "median", "trim": 0.2}, {"optimizer": "adam", "momentum": 0.5}):
+        with pytest.raises(ConfigError, match=f"unknown key '{list(words)[-1]}'"):
+            settings(method="subbit", **words)
+    with pytest.raises(ConfigError, match="there are: agreement, mean, median, trimmed"):
+        settings(method="subbit", aggregator="beta")
+
+
+def test_options_of_the_grid_need_no_table_but_may_name_it() -> None:
+    for words in ({"step": 0.5}, {"down.step": 0.5}, {"down_step": 0.5}, {"down": {"step": 0.5}}):
+        assert settings(method="subbit", **words).parameters.down.step == 0.5
+    chosen = settings(method="subbit", step=0.5, deadzone=0.3)
+    assert resolve(tomllib.loads(write_toml(chosen))) == chosen

@@ -38,6 +38,11 @@ class Aggregator(Protocol):
     def accumulator(self, size: int) -> Accumulator: ...
 
 
+def averages_vectors(aggregator: Any) -> bool:
+    """Some are registered that count bits."""
+    return hasattr(aggregator, "accumulator")
+
+
 def check_trim(trim: float) -> None:
     require(0 <= trim < MEDIAN, f"trim={trim}: needs a share from 0 up to, not including, {MEDIAN}")
 

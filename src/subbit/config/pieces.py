@@ -8,8 +8,9 @@ the fields of what was chosen stand beside it in the same table:
     bits = 1.0         # ... and an option of what was chosen
 
 A field whose type is itself a piece is a table. On the command line a key is written `up.codec=eden`, or `codec=eden`
-where only one table has it; keys of the table `down` are written `down.codec` or `down_codec`. A key that none of the
-chosen pieces has is an error, even if another choice would have it.
+where only one table has it; keys of the table `down` are written `down.codec` or `down_codec`, but for its own options
+that no other table has (`step`). A key that none of the chosen pieces has is an error, even if another choice would
+have it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from subbit.errors import ConfigError
 
 Piece = TypeVar("Piece")
 DOWN = "down"
-"""The table whose keys always carry its name: what goes down has the same kinds of options as what goes up."""
+"""The table whose choices, and their options, carry its name: the same can be chosen for what goes up."""
 
 
 def choice(
@@ -92,7 +93,7 @@ class Table:
         return self.schema(**{**self.defaults, **changed, **pieces})
 
     def _full(self, key: str) -> str:
-        return f"{self.name}.{key}" if self.name == DOWN else key
+        return f"{self.name}.{key}" if self.name == DOWN and key not in self.plain else key
 
 
 class Tables:
@@ -120,9 +121,10 @@ class Tables:
         if dot:
             return [(name, key)] if name in self.tables and key in self.tables[name].options() else []
         found = [(name, word) for name, each in self.tables.items() if name != DOWN and word in each.options()]
-        if not found and DOWN in self.tables and word.startswith(f"{DOWN}_"):
+        if not found and DOWN in self.tables:
             key = word.removeprefix(f"{DOWN}_")
-            found = [(DOWN, key)] if key in self.tables[DOWN].options() else []
+            known = self.tables[DOWN].plain if key == word else self.tables[DOWN].options()
+            found = [(DOWN, key)] if key in known else []
         return found
 
     def knows(self, word: str) -> bool:
@@ -131,7 +133,9 @@ class Tables:
     def words(self) -> list[str]:
         """Every word that has a meaning now."""
         return [
-            f"{name}_{key}" if name == DOWN else key for name, each in self.tables.items() for key in each.options()
+            f"{name}_{key}" if name == DOWN and key not in each.plain else key
+            for name, each in self.tables.items()
+            for key in each.options()
         ]
 
     def build(self, values: Mapping[str, Any]) -> Any:

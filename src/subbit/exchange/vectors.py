@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.aggregate import clip_to_norm
-from subbit.aggregate.pieces import Accumulator, Aggregator, Mean
+from subbit.aggregate.pieces import Accumulator, Aggregator, Mean, averages_vectors
 from subbit.codecs import Codec, Kind, Shared, Vector, make_codec
 from subbit.codecs.dense import Dense
 from subbit.codecs.qsgd import Qsgd
@@ -81,7 +81,7 @@ class VectorDown:
 class VectorAggregate:
     """How changes become one."""
 
-    aggregator: Aggregator = choice("aggregator", Mean())
+    aggregator: Aggregator = choice("aggregator", Mean(), accepts=averages_vectors)
     clip_norm: float | None = None
     """Longer changes are scaled down to this norm, and all clients weigh the same; none: no bound."""
     weighting: Literal["examples", "clients"] = "examples"

@@ -132,9 +132,8 @@ def _selection(trained: TrainedRun) -> str:
     words, names = workplace.settings.run.select, list(trained.flat.template.names)
     if words == "auto":
         blocks = count_blocks(workplace.module)
-        words = workplace.method("main").default_selection(
-            workplace.settings.parameters, blocks, workplace.problem.pretrained
-        )
+        method, parameters = workplace.method("main"), workplace.settings.parameters
+        words = method.default_selection(parameters, blocks, workplace.problem.pretrained)
     return words if select_parameters(workplace.module, words) == names else " + ".join(names)
 
 

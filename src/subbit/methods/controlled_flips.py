@@ -17,120 +17,107 @@ FedPM's theta drifts to 0 or 1 by chance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from subbit.aggregate import MEDIAN, SignedCounts, share_dropped
-from subbit.codecs import Counts, Shared, make_codec
+from subbit.aggregate import MEDIAN, SignedCounts
+from subbit.aggregate.pieces import Mean, Median, Trimmed
+from subbit.codecs import Shared, make_codec
 from subbit.codecs.bits import count_ones
-from subbit.codecs.sampler import Thresholds, sample_bits, thresholds_of_counts
-from subbit.config.values import require
-from subbit.data.examples import Examples
-from subbit.methods.base import Held, Part, Payloads, State, Turn, Update
-from subbit.methods.incremental import IncrementalMethod
-from subbit.methods.masks import moved_thresholds
-from subbit.methods.scores import FULL, ScoreMethod, ScoreParameters, as_thresholds, scores_of_thresholds
+from subbit.codecs.sampler import Thresholds, sample_bits
+from subbit.config.pieces import choice
+from subbit.exchange.base import Exchange, Part, Payloads, State
+from subbit.exchange.grid import LEVELS, GridChanges, ThetaGrid, check_server_rate
+from subbit.local.trainer import Trainer
+from subbit.local.training import Local
+from subbit.maps.base import FULL, as_thresholds
+from subbit.maps.masks import Mask, MaskMap
+from subbit.methods.base import Method
+from subbit.models.task import Task, Turn
 from subbit.randomness import derive_key
 
-MILLION = 1_000_000
+
+def counts_flips(aggregator: Any) -> bool:
+    """Those that need no more than how many clients switched a place on, and how many off."""
+    return aggregator in (Mean, Trimmed, Median)
 
 
 @dataclass(frozen=True)
-class ControlledFlipsParameters(ScoreParameters):
+class FlipsAggregate:
+    aggregator: Mean | Trimmed | Median = choice("aggregator", Mean(), accepts=counts_flips)
+    """How flips become one change: all clients alike, or robustly, place by place, no flip counting as zero."""
     server_rate: float = 1.0
     """How far the server goes along the mean change of theta."""
-    grid: int = 100
-    """Steps of theta between 0 and 1 on the way down."""
-    deadzone: float = 0.02
-    """A place stays as clients hold it until the server's theta is so far away."""
-    clamp: float = 0.01
-    """theta stays this far from 0 and 1, or a place could never change again."""
-    aggregator: Literal["mean", "trimmed", "median"] = "mean"
-    """How flips become one change: all clients alike, or robustly, place by place, no flip counting as zero."""
-    trim: float = 0.1
-    """For `trimmed`: the share of clients, rounded up, that is dropped at each end."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.server_rate < 100, f"server_rate={self.server_rate}: needs a number above 0, below 100")
-        require(2 <= self.grid <= 1000, f"grid={self.grid}: needs 2 to 1000 steps")
-        require(0 <= self.deadzone < 1, f"deadzone={self.deadzone}: needs 0 up to, not including, 1")
-        require(0 < self.clamp < 0.5, f"clamp={self.clamp}: needs a number above 0 and below 0.5")
-        require(0 <= self.trim < MEDIAN, f"trim={self.trim}: needs a share from 0 up to, not including, {MEDIAN}")
+        check_server_rate(self.server_rate)
+
+    def mean(self, counts: SignedCounts) -> NDArray[np.float64]:
+        if isinstance(self.aggregator, Trimmed):
+            return counts.mean(self.aggregator.trim)
+        return counts.mean(MEDIAN if isinstance(self.aggregator, Median) else 0.0)
 
 
-class ControlledFlips(ScoreMethod[ControlledFlipsParameters], IncrementalMethod[ControlledFlipsParameters]):
-    name = "controlled-flips"
-    title = "Flips of stochastic masks, averaged against a control variate"
-    paper = "ours"
-    citation = "this library, docs/flagship.md"
-    sends_up = "flips of the mask, each coded with the chance that it had"
-    sends_down = "mask probabilities on a grid, entropy-coded given the last broadcast"
-    Parameters = ControlledFlipsParameters
-    presets: ClassVar = {"default": {}, "paper": {}}
+@dataclass(frozen=True)
+class ControlledFlipsParameters:
+    map: MaskMap = MaskMap()
+    local: Local = Local(learning_rate=0.1)
+    down: ThetaGrid = ThetaGrid()
+    aggregate: FlipsAggregate = FlipsAggregate()
 
-    # What goes down.
+
+class ControlledExchange(Exchange):
+    """Probabilities on a grid go down, flips against a mask that both sides can draw go up."""
+
+    changes: GridChanges
+
+    def __init__(self, task: Task, parameters: ControlledFlipsParameters, bound: Mask) -> None:
+        self.task, self.map, self.size = task, bound, bound.size
+        self.grid, self.aggregate = parameters.down, parameters.aggregate
+        self.changes = GridChanges(self.grid, self.size, "theta", "theta", self._first_theta)
+
+    # Down.
 
     def down_parts(self) -> tuple[Part, ...]:
-        return (Part("theta", make_codec("counts"), self.size),)
-
-    def snapshot_parts(self) -> tuple[Part, ...]:
-        return self.down_parts()
-
-    def first(self) -> Held:
-        return {"levels": np.rint(self._start() * self.parameters.grid).astype(np.uint16)}
-
-    def change(self, state: State, held: Held, round_number: int) -> Payloads:
-        grid, theta, old = self.parameters.grid, np.asarray(state["theta"]), held["levels"]
-        far = np.abs(theta - old / grid) >= self.parameters.deadzone
-        return {"theta": Counts(grid, np.where(far, np.rint(theta * grid), old).astype(np.uint16))}
-
-    def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
-        return self.restore(payloads)
-
-    def snapshot(self, held: Held) -> Payloads:
-        return {"theta": Counts(self.parameters.grid, held["levels"])}
-
-    def restore(self, payloads: Payloads) -> Held:
-        return {"levels": payloads["theta"].values}
-
-    def open(self, payloads: Payloads, round_number: int) -> Thresholds:
-        clamp = round(self.parameters.clamp * MILLION)
-        table = thresholds_of_counts(self.parameters.grid, "mode", clamp_numerator=clamp, clamp_denominator=MILLION)
-        thresholds: Thresholds = table[payloads["levels"]]
-        return thresholds
+        return self.changes.snapshot_parts()
 
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
         if part.name == "theta":
-            grid = self.parameters.grid
-            return Shared(self.size, limit=grid, reference=None if view is None else Counts(grid, view["levels"]))
+            return self.changes.shared(view)
         return Shared(self.size, thresholds=view, uniforms_key=self._key(round_number, client))
 
     def _key(self, round_number: int, client: int) -> int:
         return derive_key(self.task.seed, "reference-mask", round_number, client)
 
-    # What goes up.
+    def start(self) -> State:
+        return {"theta": self._first_theta()}
+
+    def _first_theta(self) -> NDArray[np.float64]:
+        return self.grid.within(self.map.initial_thresholds() / FULL)
+
+    def broadcast(self, state: State, round_number: int) -> Payloads:
+        raise NotImplementedError("what goes down is a change")
+
+    def open(self, payloads: Payloads, round_number: int) -> Thresholds:
+        return self.grid.thresholds(payloads[LEVELS])
+
+    # Up.
 
     def up_parts(self) -> tuple[Part, ...]:
         return (Part("flips", make_codec("flips"), self.size),)
 
-    def train(self, view: Thresholds, data: Examples, turn: Turn) -> Update:
-        before = scores_of_thresholds(view)
-        after, loss = self.train_from(before, data, turn)
+    def trained(self, view: Thresholds) -> Tensor:
+        return self.map.scores(view)
+
+    def say(self, view: Thresholds, trained: Tensor, turn: Turn) -> tuple[Payloads, dict[str, float]]:
         key = self._key(turn.round_number, turn.client)
-        flips = sample_bits(moved_thresholds(view, before, after), key) ^ sample_bits(view, key)
-        return Update({"flips": flips}, len(data), {"loss": loss, "flips": count_ones(flips)})
+        flips = sample_bits(self.map.moved(view, self.trained(view), trained), key) ^ sample_bits(view, key)
+        return {"flips": flips}, {"flips": count_ones(flips)}
 
     # The server half.
-
-    def _start(self) -> NDArray[np.float64]:
-        theta: NDArray[np.float64] = self.initial_thresholds() / FULL
-        return theta.clip(self.parameters.clamp, 1 - self.parameters.clamp)
-
-    def start(self) -> State:
-        return {"theta": self._start()}
 
     def accumulator(self) -> SignedCounts:
         return SignedCounts(self.size)
@@ -147,9 +134,25 @@ class ControlledFlips(ScoreMethod[ControlledFlipsParameters], IncrementalMethod[
         accumulator.add(payloads["flips"], sample_bits(view, self._key(round_number, client)))
 
     def step(self, state: State, accumulator: SignedCounts, round_number: int) -> State:
-        clamp, trim = self.parameters.clamp, share_dropped(self.parameters.aggregator, self.parameters.trim)
-        theta = np.asarray(state["theta"]) + self.parameters.server_rate * accumulator.mean(trim)
-        return {"theta": theta.clip(clamp, 1 - clamp)}
+        theta = np.asarray(state["theta"]) + self.aggregate.server_rate * self.aggregate.mean(accumulator)
+        return {"theta": self.grid.within(theta)}
 
-    def write_network(self, state: State, network: str, key: int) -> None:
-        self.write_thresholds(as_thresholds(np.asarray(state["theta"]) * FULL), network, key)
+    def write(self, state: State, network: str, key: int) -> None:
+        self.map.write_thresholds(as_thresholds(np.asarray(state["theta"]) * FULL), network, key)
+
+
+class ControlledFlips(Method[ControlledFlipsParameters]):
+    name = "controlled-flips"
+    title = "Flips of stochastic masks, averaged against a control variate"
+    paper = "ours"
+    citation = "this library, docs/flagship.md"
+    sends_up = "flips of the mask, each coded with the chance that it had"
+    sends_down = "mask probabilities on a grid, entropy-coded given the last broadcast"
+    Parameters = ControlledFlipsParameters
+    presets: ClassVar = {"default": {}, "paper": {}}
+
+    def __init__(self, parameters: ControlledFlipsParameters, task: Task) -> None:
+        super().__init__(parameters, task)
+        self.map = parameters.map.bind(task)
+        self.trainer = Trainer(task, parameters.local, self.map)
+        self.exchange = ControlledExchange(task, parameters, self.map)

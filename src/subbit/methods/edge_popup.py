@@ -19,24 +19,26 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from subbit.codecs import Vector
 from subbit.codecs.sampler import uniforms
 from subbit.config.values import require
-from subbit.methods.base import State, Task
-from subbit.methods.central import CentralScores
-from subbit.methods.local import LocalTraining
+from subbit.local.central import CentralTrainer
+from subbit.local.optimizers import Sgd
+from subbit.local.training import Local
+from subbit.maps.base import BoundMap
+from subbit.maps.masks import select_blocks
+from subbit.methods.base import Method
+from subbit.methods.central import central_exchange
 from subbit.models.popup import TopMask, signed_weights
+from subbit.models.task import Task
 from subbit.randomness import derive_key
 
 
 @dataclass(frozen=True)
-class EdgePopupParameters(LocalTraining):
-    optimizer: Literal["adam", "sgd"] = "sgd"
-    learning_rate: float = 0.1
-    weight_decay: float = 1e-4
-    schedule: Literal["constant", "cosine"] = "cosine"
-    """Of the learning rate, over all epochs of the run: along half a cosine to 0, or none."""
+class PopupMap:
+    name: ClassVar[str] = "popup"
+    trains_weights: ClassVar[bool] = False
     keep: float = 0.5
     """Share of the weights of each tensor that makes up the subnetwork."""
     weights: Literal["auto", "keep", "signed", "signed-scaled"] = "auto"
@@ -44,38 +46,61 @@ class EdgePopupParameters(LocalTraining):
     many as are left of it (`signed-scaled`). `auto`: `keep` on pre-trained weights, else `signed`."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require(0 < self.keep <= 1, f"keep={self.keep}: needs a share above 0, at most 1")
 
+    def default_selection(self, blocks: int, pretrained: bool) -> str:
+        return select_blocks(blocks, pretrained)
 
-class EdgePopup(CentralScores[EdgePopupParameters]):
-    name = "edge-popup"
-    title = "Edge-popup: the best-scored subnetwork of a frozen network, trained in one place"
-    paper = "000 (related)"
-    citation = "Ramanujan et al., What's Hidden in a Randomly Weighted Neural Network?, CVPR 2020"
-    Parameters = EdgePopupParameters
-    presets: ClassVar = {"default": {}, "paper": {"weights": "signed", "batch_size": 128}}
+    def bind(self, task: Task) -> Popup:
+        return Popup(self, task)
+
+
+class Popup(BoundMap):
+    vector = "scores"
     networks = ("subnetwork",)
-    primary_network = "subnetwork"
+    primary = "subnetwork"
 
-    def __init__(self, parameters: EdgePopupParameters, task: Task) -> None:
-        super().__init__(parameters, task)
-        frozen, template, form = task.flat.initial, task.flat.template, parameters.weights
+    def __init__(self, piece: PopupMap, task: Task) -> None:
+        self.task, self.size = task, task.flat.template.size
+        self.frozen, form = task.flat.initial, piece.weights
         if form == "auto":
             form = "keep" if task.pretrained else "signed"
         if form != "keep":
-            share = parameters.keep if form == "signed-scaled" else 1.0
-            frozen = signed_weights(frozen, template, "fan-in", share)
-        self.reparametrisation: TopMask = TopMask(frozen, template, parameters.keep)
+            share = piece.keep if form == "signed-scaled" else 1.0
+            self.frozen = signed_weights(self.frozen, task.flat.template, "fan-in", share)
+        self.network = TopMask(self.frozen, task.flat.template, piece.keep)
 
-    def initial_scores(self) -> NDArray[np.float32]:
+    def start(self) -> Vector:
         drawn = uniforms(derive_key(self.task.seed, "initial-scores"), 0, self.size)
         scores = torch.from_numpy((drawn / 2.0**31 - 1).astype(np.float32))
         for view in self.task.flat.template.views(scores):
             view.div_(math.sqrt(max(1, math.prod(view.shape[1:]))))
-        initial: NDArray[np.float32] = scores.numpy()
-        return initial
+        start: Vector = scores.numpy()
+        return start
 
-    def write_network(self, state: State, network: str, key: int) -> None:
-        scores = torch.from_numpy(np.asarray(state["scores"]))
-        self.reparametrisation.write(scores, self.task.flat.weights, key)
+    def write(self, vector: Vector, network: str, key: int) -> None:
+        self.network.write(torch.from_numpy(vector), self.task.flat.weights, key)
+
+
+@dataclass(frozen=True)
+class EdgePopupParameters:
+    map: PopupMap = PopupMap()
+    local: Local = Local(optimizer=Sgd(weight_decay=1e-4), learning_rate=0.1, schedule="cosine")
+    """The cosine is over all epochs of the run."""
+
+
+class EdgePopup(Method[EdgePopupParameters]):
+    name = "edge-popup"
+    title = "Edge-popup: the best-scored subnetwork of a frozen network, trained in one place"
+    paper = "000 (related)"
+    citation = "Ramanujan et al., What's Hidden in a Randomly Weighted Neural Network?, CVPR 2020"
+    sends_up = "scores, float32"
+    sends_down = "scores, float32"
+    Parameters = EdgePopupParameters
+    presets: ClassVar = {"default": {}, "paper": {"weights": "signed", "batch_size": 128}}
+
+    def __init__(self, parameters: EdgePopupParameters, task: Task) -> None:
+        super().__init__(parameters, task)
+        self.map = parameters.map.bind(task)
+        self.trainer = CentralTrainer(task, parameters.local, self.map)
+        self.exchange = central_exchange(task, self.map)

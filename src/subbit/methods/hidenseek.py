@@ -17,7 +17,6 @@ The name of the broadcast holds a hash of the survivors, so a client that pruned
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from hashlib import blake2b
 from typing import ClassVar, Literal
 
@@ -25,24 +24,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from subbit.aggregate import MaskCounts
-from subbit.codecs import Counts, Shared, make_codec
-from subbit.codecs.bits import count_ones, pack_bits
-from subbit.codecs.sampler import thresholds_of_counts, uniforms
+from subbit.codecs import Vector
+from subbit.codecs.sampler import uniforms
 from subbit.config.values import require
-from subbit.data.examples import Examples
-from subbit.methods.base import Method, Part, Payloads, State, Task, Turn, Update
-from subbit.methods.local import LocalTraining, train_locally
-from subbit.methods.masks import MOST_MASKS, MaskMethod, counts_of
+from subbit.exchange.signs import NOTHING, SignsDown, SignsExchange, SignsUp
+from subbit.local.trainer import Trainer
+from subbit.local.training import Local
+from subbit.maps.base import BoundMap
+from subbit.maps.masks import select_blocks
+from subbit.methods.base import Method
 from subbit.models.pruning import input_of_ones, surviving_places
 from subbit.models.reparametrisation import SignMask
+from subbit.models.task import Task
 from subbit.randomness import derive_key
 
 
 @dataclass(frozen=True)
-class HideNseekParameters(LocalTraining):
-    learning_rate: float = 0.3
-    """A sign on which all clients agree turns after 1 / learning_rate steps of Adam: in a shorter turn none does."""
+class SurvivorMap:
+    name: ClassVar[str] = "survivors"
+    trains_weights: ClassVar[bool] = False
     keep: float = 0.5
     """Share of the weights that survives, and nearly the bits per parameter of the uplink."""
     prune_iterations: int = 1
@@ -52,15 +52,72 @@ class HideNseekParameters(LocalTraining):
     """The same share of every tensor, or the best of all together."""
     score_init: float | Literal["auto", "uniform"] = "auto"
     """Every score at the start; `uniform`: drawn from [-1, 1]; `auto`: 1 on pre-trained weights, else uniform."""
-    codec: Literal["mask", "range", "packed"] = "mask"
-    """`mask` takes the smallest, with the broadcast counts as prior; `packed` costs one bit per survivor."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require(0 < self.keep <= 1, f"keep={self.keep}: needs a share above 0, at most 1")
         require(self.prune_iterations >= 1, f"prune_iterations={self.prune_iterations}: needs at least 1")
         if isinstance(self.score_init, float):
             require(-1 <= self.score_init <= 1, f"score_init={self.score_init}: needs a number between -1 and 1")
+
+    def default_selection(self, blocks: int, pretrained: bool) -> str:
+        return select_blocks(blocks, pretrained)
+
+    def bind(self, task: Task) -> Survivors:
+        return Survivors(self, task)
+
+
+class Survivors(BoundMap):
+    networks = ("signs", "mean")
+    primary = "signs"
+    network: SignMask
+    real = 0
+
+    def __init__(self, piece: SurvivorMap, task: Task) -> None:
+        self.piece, self.task = piece, task
+        ones = input_of_ones(task.input_shape, task.input_type) if piece.saliency == "synflow" else None
+        per_tensor = piece.prune_scope == "tensor"
+        places = surviving_places(task.flat, ones, piece.keep, piece.prune_iterations, per_tensor)
+        self.size = self.signs = len(places)
+        self.vector = "signs-" + blake2b(places.astype("<i8").tobytes(), digest_size=4).hexdigest()
+        self.network = SignMask(task.flat.initial, torch.from_numpy(places))
+
+    def latents(self) -> Tensor:
+        start = self.piece.score_init
+        if start == "auto":
+            start = 1.0 if self.task.pretrained else "uniform"
+        if isinstance(start, float):
+            return torch.full((self.size,), start)
+        drawn = uniforms(derive_key(self.task.seed, "initial-scores"), 0, self.size)
+        return torch.from_numpy((drawn / 2.0**31 - 1).astype(np.float32))
+
+    def start(self) -> Vector:
+        scores: Vector = self.latents().numpy()
+        return scores
+
+    def join(self, latents: Tensor, real: Vector) -> Tensor:
+        return latents
+
+    def split(self, trained: Tensor) -> tuple[Tensor, Vector]:
+        return trained, NOTHING
+
+    def constrain(self, trained: Tensor) -> object:
+        return trained.clamp_(-1, 1)
+
+    def write(self, vector: Vector, network: str, key: int) -> None:
+        scores, weights = torch.from_numpy(vector), self.task.flat.weights
+        if network == "mean":
+            self.network.scaled(scores, weights)
+        else:
+            self.network.write(scores, weights, key)
+
+
+@dataclass(frozen=True)
+class HideNseekParameters:
+    map: SurvivorMap = SurvivorMap()
+    local: Local = Local(learning_rate=0.3)
+    """A sign on which all clients agree turns after 1 / learning_rate steps of Adam: in a shorter turn none does."""
+    up: SignsUp = SignsUp()
+    down: SignsDown = SignsDown()
 
 
 class HideNseek(Method[HideNseekParameters]):
@@ -72,94 +129,9 @@ class HideNseek(Method[HideNseekParameters]):
     sends_down = "mean signs of the survivors, as entropy-coded counts"
     Parameters = HideNseekParameters
     presets: ClassVar = {"default": {}, "paper": {"codec": "packed", "prune_scope": "network"}}
-    networks = ("signs", "mean")
-    primary_network = "signs"
-    trains_added_values = False
-    default_selection = staticmethod(MaskMethod.default_selection)
 
     def __init__(self, parameters: HideNseekParameters, task: Task) -> None:
         super().__init__(parameters, task)
-        require(
-            task.participants <= MOST_MASKS, f"{task.participants} clients a round: at most {MOST_MASKS} signs add up"
-        )
-        ones = input_of_ones(task.input_shape, task.input_type) if parameters.saliency == "synflow" else None
-        per_tensor = parameters.prune_scope == "tensor"
-        places = surviving_places(task.flat, ones, parameters.keep, parameters.prune_iterations, per_tensor)
-        self.kept = len(places)
-        self.broadcast_name = "signs-" + blake2b(places.astype("<i8").tobytes(), digest_size=4).hexdigest()
-        self.reparametrisation = SignMask(task.flat.initial, torch.from_numpy(places))
-
-    # What travels: counts of +1 down, signs up.
-
-    def down_parts(self) -> tuple[Part, ...]:
-        return (Part(self.broadcast_name, make_codec("counts"), self.kept),)
-
-    def up_parts(self) -> tuple[Part, ...]:
-        return (Part("signs", make_codec(self.parameters.codec), self.kept),)
-
-    def open(self, payloads: Payloads, round_number: int) -> Counts:
-        counts: Counts = payloads[self.broadcast_name]
-        return counts
-
-    def shared(self, part: Part, view: Counts | None, round_number: int, client: int) -> Shared:
-        if view is None:
-            return Shared(self.kept, limit=self.task.participants)
-        # What most clients chose, a client will likely choose again.
-        prior = thresholds_of_counts(view.total, "mean")[view.values]
-        return Shared(self.kept, key=derive_key(self.task.seed, "codec", round_number, client), thresholds=prior)
-
-    def scores(self, counts: Counts) -> Tensor:
-        if counts.total == 0:
-            return self.initial_scores()
-        balance = 2 * counts.values.astype(np.int64) - counts.total
-        return torch.from_numpy((balance / counts.total).astype(np.float32))
-
-    def initial_scores(self) -> Tensor:
-        """Known to everybody from the configuration: the first broadcast is an empty count."""
-        start = self.parameters.score_init
-        if start == "auto":
-            start = 1.0 if self.task.pretrained else "uniform"
-        if isinstance(start, float):
-            return torch.full((self.kept,), start)
-        drawn = uniforms(derive_key(self.task.seed, "initial-scores"), 0, self.kept)
-        return torch.from_numpy((drawn / 2.0**31 - 1).astype(np.float32))
-
-    # The server half.
-
-    def start(self) -> State:
-        return {"counts": np.zeros(self.kept, dtype=np.uint16), "total": 0}
-
-    def broadcast(self, state: State, round_number: int) -> Payloads:
-        return {self.broadcast_name: counts_of(state)}
-
-    def accumulator(self) -> MaskCounts:
-        return MaskCounts(self.kept)
-
-    def accumulate(
-        self, accumulator: MaskCounts, view: Counts, payloads: Payloads, examples: int, round_number: int, client: int
-    ) -> None:
-        accumulator.add(payloads["signs"])
-
-    def step(self, state: State, accumulator: MaskCounts, round_number: int) -> State:
-        return {"counts": accumulator.counts, "total": accumulator.total}
-
-    # The client half.
-
-    def train(self, view: Counts, data: Examples, turn: Turn) -> Update:
-        scores = self.scores(view)
-        before = pack_bits((scores >= 0).numpy())
-        constrain = partial(torch.clamp_, min=-1, max=1)
-        loss = train_locally(
-            self.task, self.parameters, self.reparametrisation, scores, data, turn, constrain=constrain
-        )
-        signs = pack_bits((scores >= 0).numpy())
-        return Update({"signs": signs}, len(data), {"loss": loss, "flips": count_ones(signs ^ before)})
-
-    # Evaluation.
-
-    def write_network(self, state: State, network: str, key: int) -> None:
-        scores, weights = self.scores(counts_of(state)), self.task.flat.weights
-        if network == "mean":
-            self.reparametrisation.scaled(scores, weights)
-        else:
-            self.reparametrisation.write(scores, weights, key)
+        self.map = parameters.map.bind(task)
+        self.trainer = Trainer(task, parameters.local, self.map)
+        self.exchange = SignsExchange(task, self.map, parameters.up, parameters.down)

@@ -14,31 +14,38 @@ The root of all stochastic masks here, and a reference: with clients=1 it is the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.aggregate import WeightedMean
-from subbit.codecs import make_codec
+from subbit.codecs import Vector, make_codec
 from subbit.config.values import require
 from subbit.data.examples import Examples
-from subbit.exchange.honest import check_not_negative, largest
-from subbit.methods.base import Part, Payloads, State, Task, Turn, Update, as_float32
-from subbit.methods.central import CentralScores
-from subbit.methods.local import LocalTraining
+from subbit.exchange.base import Part, Payloads, State, Update, as_float32
+from subbit.exchange.honest import check_not_negative, check_within, largest
+from subbit.exchange.vectors import VectorExchange
+from subbit.local.central import CentralTrainer
+from subbit.local.training import Local
+from subbit.maps.base import BoundMap
+from subbit.maps.masks import select_blocks
+from subbit.methods.base import Method
+from subbit.methods.central import central_exchange
 from subbit.models.popup import RescaledMask, signed_weights
 from subbit.models.reparametrisation import SCORE_LIMIT, BernoulliMask, clamp_scores_
+from subbit.models.task import Task, Turn
 from subbit.randomness import derive_key
 
 CANDIDATE_BATCH = 128
+CANDIDATES = "candidates"
 
 
 @dataclass(frozen=True)
-class SupermaskParameters(LocalTraining):
-    learning_rate: float = 0.1
+class CoinMap:
+    name: ClassVar[str] = "coins"
+    trains_weights: ClassVar[bool] = False
     theta_init: float = 0.5
     """Chance of a one at the start. On pre-trained weights 1/2 halves every one of them."""
     weights: Literal["keep", "signed"] = "keep"
@@ -51,68 +58,95 @@ class SupermaskParameters(LocalTraining):
     """Which network's accuracy is the accuracy of the run."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require(0 < self.theta_init < 1, f"theta_init={self.theta_init}: needs a probability between 0 and 1")
         require(1 <= self.best_of <= 10_000, f"best_of={self.best_of}: needs 1 to 10000")
 
+    def default_selection(self, blocks: int, pretrained: bool) -> str:
+        return select_blocks(blocks, pretrained)
 
-class Supermask(CentralScores[SupermaskParameters]):
+    def bind(self, task: Task) -> Coins:
+        return Coins(self, task)
+
+
+class Coins(BoundMap):
+    vector = "scores"
+    networks = ("expected", "sampled", "thresholded", "best")
+    network: BernoulliMask
+
+    def __init__(self, piece: CoinMap, task: Task) -> None:
+        self.piece, self.task, self.size = piece, task, task.flat.template.size
+        self.primary = piece.evaluation
+        self.frozen, template = task.flat.initial, task.flat.template
+        if piece.weights == "signed":
+            self.frozen = signed_weights(self.frozen, template, "deviation")
+        self.network = RescaledMask(self.frozen, template) if piece.rescale else BernoulliMask(self.frozen)
+
+    def start(self) -> Vector:
+        theta = self.piece.theta_init
+        return np.full(self.size, np.log(theta / (1 - theta)), dtype=np.float32)
+
+    def constrain(self, trained: Tensor) -> object:
+        return clamp_scores_(trained)
+
+    def farthest(self) -> float:
+        return max(SCORE_LIMIT, largest(self.start()))
+
+    def write(self, vector: Vector, network: str, key: int) -> None:
+        scores, weights = torch.from_numpy(vector), self.task.flat.weights
+        if network == "expected":
+            self.network.expected(scores, weights)
+        elif network == "thresholded":
+            self.network.thresholded(scores, weights)
+        else:
+            self.network.write(scores, weights, key)
+
+
+@dataclass(frozen=True)
+class SupermaskParameters:
+    map: CoinMap = CoinMap()
+    local: Local = Local(learning_rate=0.1)
+
+
+class Supermask(Method[SupermaskParameters]):
     name = "supermask"
     title = "Supermask: a stochastic mask of a frozen network, trained in one place"
     paper = "002 (baseline)"
     citation = "Zhou et al., Deconstructing Lottery Tickets: Zeros, Signs, and the Supermask, NeurIPS 2019"
     sends_up = "scores, float32, and how good each of a few sampled masks is"
+    sends_down = "scores, float32"
     Parameters = SupermaskParameters
     presets: ClassVar = {
         "default": {},
-        "paper": {
-            "optimizer": "sgd",
-            "learning_rate": 100.0,
-            "batch_size": 250,
-            "weights": "signed",
-            "rescale": True,
-            "evaluation": "sampled",
-        },
+        "paper": {"optimizer": "sgd", "learning_rate": 100.0, "batch_size": 250}
+        | {"weights": "signed", "rescale": True, "evaluation": "sampled"},
     }
-    networks = ("expected", "sampled", "thresholded", "best")
+    exchange: VectorExchange
 
     def __init__(self, parameters: SupermaskParameters, task: Task) -> None:
         super().__init__(parameters, task)
-        frozen, template = task.flat.initial, task.flat.template
-        if parameters.weights == "signed":
-            frozen = signed_weights(frozen, template, "deviation")
-        self.reparametrisation: BernoulliMask = (
-            RescaledMask(frozen, template) if parameters.rescale else BernoulliMask(frozen)
-        )
-
-    @property
-    def primary_network(self) -> str:
-        network: str = self.parameters.evaluation
-        return network
-
-    def initial_scores(self) -> NDArray[np.float32]:
-        theta = self.parameters.theta_init
-        return np.full(self.size, np.log(theta / (1 - theta)), dtype=np.float32)
-
-    def constrain(self, scores: Tensor) -> None:
-        clamp_scores_(scores)
+        self.map = parameters.map.bind(task)
+        self.trainer = CentralTrainer(task, parameters.local, self.map)
+        self.exchange = central_exchange(task, self.map)
+        self.best_of = parameters.map.best_of
 
     # The best of several masks: chosen where the training data are, never by the test set.
 
     def up_parts(self) -> tuple[Part, ...]:
-        return (*super().up_parts(), Part("candidates", make_codec("dense"), self.parameters.best_of))
+        return (*self.exchange.up_parts(), Part(CANDIDATES, make_codec("dense"), self.best_of))
 
     def start(self) -> State:
-        return {**super().start(), "best": 0}
+        return {**self.exchange.start(), "best": 0}
 
-    def train(self, view: NDArray[np.float32], data: Examples, turn: Turn) -> Update:
-        scores, loss = self.train_scores(view, data, turn)
-        right = np.zeros(self.parameters.best_of, dtype=np.float32)
+    def train(self, view: Any, data: Examples, turn: Turn) -> Update:
+        scores = self.exchange.trained(view)
+        observed = self.trainer.train(scores, data, turn)
+        payloads, _ = self.exchange.say(view, scores, turn)
+        right = np.zeros(self.best_of, dtype=np.float32)
         if turn.round_number + 1 == self.task.rounds:  # Before the end nobody asks for the best network.
-            for candidate in range(self.parameters.best_of):
-                self.reparametrisation.write(scores, self.task.flat.weights, self._candidate_key(candidate))
+            for candidate in range(self.best_of):
+                self.map.network.write(scores, self.task.flat.weights, self._candidate_key(candidate))
                 right[candidate] = self._share_right(data)
-        return Update({"scores": scores.numpy(), "candidates": right}, len(data), {"loss": loss})
+        return Update({**payloads, CANDIDATES: right}, len(data), observed)
 
     def _candidate_key(self, candidate: int) -> int:
         return derive_key(self.task.seed, "candidate-mask", candidate)
@@ -127,26 +161,26 @@ class Supermask(CentralScores[SupermaskParameters]):
                 right += int((predicted == data.labels[batch]).sum())
         return right / len(data)
 
-    def examine(self, view: NDArray[np.float32], payloads: Payloads, examples: int, client: int) -> None:
-        super().examine(view, payloads, examples, client)
-        check_not_negative(payloads["candidates"], "the share of right answers of a mask")
+    def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
+        self.exchange.examine(view, payloads, examples, client)
+        check_within(payloads[CANDIDATES], 1.0, CANDIDATES)
+        check_not_negative(payloads[CANDIDATES], "the share of right answers of a mask")
 
-    def farthest(self, part: Part, view: NDArray[np.float32]) -> float:
-        return 1.0 if part.name == "candidates" else max(SCORE_LIMIT, largest(self.initial_scores()))
+    def accumulator(self) -> WeightedMean:
+        return WeightedMean(self.size + self.best_of)
+
+    def accumulate(
+        self, accumulator: WeightedMean, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
+    ) -> None:
+        accumulator.add(np.concatenate([payloads[part.name] for part in self.up_parts()]), examples)
 
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
+        if not accumulator.weight:
+            return state  # Nobody who answered claims an example: there is no mean.
         # The mean over clients, weighted by examples, of their shares is the share of all examples.
-        best = int(np.argmax(as_float32(accumulator.mean()[self.size :])))
-        return {**super().step(state, accumulator, round_number), "best": best}
-
-    # Evaluation.
+        scores, right = np.split(accumulator.mean(), [self.size])
+        return {**self.exchange.moved(state, scores), "best": int(np.argmax(as_float32(right)))}
 
     def write_network(self, state: State, network: str, key: int) -> None:
-        scores, weights = torch.from_numpy(np.asarray(state["scores"])), self.task.flat.weights
-        if network == "expected":
-            self.reparametrisation.expected(scores, weights)
-        elif network == "thresholded":
-            self.reparametrisation.thresholded(scores, weights)
-        else:
-            chosen = self._candidate_key(int(state["best"])) if network == "best" else key
-            self.reparametrisation.write(scores, weights, chosen)
+        chosen = self._candidate_key(int(state["best"])) if network == "best" else key
+        self.exchange.write(state, network, chosen)

@@ -1,0 +1,154 @@
+"""Broadcasts on a grid: everybody holds levels, and what goes down are the new ones given the old ones.
+
+Coded with the old levels as reference (`subbit.codecs.counts`) a place that stays costs next to nothing: so it stays as
+it is held until the server's value is `deadzone` away. The server keeps its values in full precision and knows what is
+held, so that rounding loses nothing for good.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.codecs import Counts, Shared, Vector, make_codec
+from subbit.codecs.sampler import Thresholds, thresholds_of_counts
+from subbit.config.values import require
+from subbit.exchange.base import Held, Part, Payloads, State, as_float32
+
+Levels = NDArray[np.uint16]
+LEVELS = "levels"
+MILLION = 1_000_000
+
+
+class Grid(ABC):
+    """A piece: values that can go down. Its field `deadzone` says how far a value must move to be sent."""
+
+    deadzone: float
+
+    @property
+    @abstractmethod
+    def largest(self) -> int:
+        """Levels are 0 to this."""
+
+    @abstractmethod
+    def nearest(self, values: NDArray[Any]) -> Levels: ...
+
+    @abstractmethod
+    def values(self, levels: Levels) -> NDArray[Any]: ...
+
+
+@dataclass(frozen=True)
+class ScoreGrid(Grid):
+    """Scores; the middle level is score 0."""
+
+    step: float = 0.25
+    """Of the grid on which scores go down."""
+    deadzone: float = 0.125
+    """A place stays as clients hold it until the server's score is so far away."""
+    score_limit: float = 5.0
+    """Scores stay within: a mask that is certain could never change again."""
+
+    def __post_init__(self) -> None:
+        limit = self.score_limit
+        require(0 < limit <= 10, f"score_limit={limit}: needs a number above 0, at most 10")
+        require(limit / 1000 <= self.step <= limit, f"step={self.step}: needs score_limit / 1000 to score_limit")
+        require(self.deadzone >= 0, f"deadzone={self.deadzone}: needs 0 or more")
+
+    @property
+    def largest(self) -> int:
+        return 2 * round(self.score_limit / self.step)
+
+    def nearest(self, values: NDArray[Any]) -> Levels:
+        levels: Levels = np.clip(np.rint(values / self.step) + self.largest // 2, 0, self.largest).astype(np.uint16)
+        return levels
+
+    def values(self, levels: Levels) -> Vector:
+        return _scores_table(self.largest, self.step)[levels]
+
+    def within(self, scores: NDArray[Any]) -> NDArray[Any]:
+        return scores.clip(-self.score_limit, self.score_limit)
+
+
+@lru_cache(maxsize=4)
+def _scores_table(largest: int, step: float) -> Vector:
+    return as_float32((np.arange(largest + 1) - largest // 2) * step)
+
+
+@dataclass(frozen=True)
+class ThetaGrid(Grid):
+    """Probabilities."""
+
+    grid: int = 100
+    """Steps of theta between 0 and 1 on the way down."""
+    deadzone: float = 0.02
+    """A place stays as clients hold it until the server's theta is so far away."""
+    clamp: float = 0.01
+    """theta stays this far from 0 and 1, or a place could never change again."""
+
+    def __post_init__(self) -> None:
+        require(2 <= self.grid <= 1000, f"grid={self.grid}: needs 2 to 1000 steps")
+        require(0 <= self.deadzone < 1, f"deadzone={self.deadzone}: needs 0 up to, not including, 1")
+        require(0 < self.clamp < 0.5, f"clamp={self.clamp}: needs a number above 0 and below 0.5")
+
+    @property
+    def largest(self) -> int:
+        return self.grid
+
+    def nearest(self, values: NDArray[Any]) -> Levels:
+        levels: Levels = np.rint(values * self.grid).astype(np.uint16)
+        return levels
+
+    def values(self, levels: Levels) -> NDArray[np.float64]:
+        return levels / self.grid
+
+    def thresholds(self, levels: Levels) -> Thresholds:
+        clamp = round(self.clamp * MILLION)
+        table = thresholds_of_counts(self.grid, "mode", clamp_numerator=clamp, clamp_denominator=MILLION)
+        thresholds: Thresholds = table[levels]
+        return thresholds
+
+    def within(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+        return theta.clip(self.clamp, 1 - self.clamp)
+
+
+def check_server_rate(rate: float) -> None:
+    require(0 < rate < 100, f"server_rate={rate}: needs a number above 0, below 100")
+
+
+class GridChanges:
+    """Receivers hold levels. `name` is that of the part, `vector` that of the server's values in its state, `start`
+    gives the values that follow from the configuration alone."""
+
+    def __init__(self, grid: Grid, size: int, name: str, vector: str, start: Callable[[], NDArray[Any]]) -> None:
+        self.grid, self.size, self.name, self.vector, self.start = grid, size, name, vector, start
+
+    def first(self) -> Held:
+        return {LEVELS: self.grid.nearest(self.start())}
+
+    def change(self, state: State, held: Held, round_number: int) -> Payloads:
+        values, old = np.asarray(state[self.vector]), held[LEVELS]
+        far = np.abs(values - self.grid.values(old)) >= self.grid.deadzone
+        return {self.name: Counts(self.grid.largest, np.where(far, self.grid.nearest(values), old))}
+
+    def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
+        return self.restore(payloads)
+
+    def snapshot_parts(self) -> tuple[Part, ...]:
+        return (Part(self.name, make_codec("counts"), self.size),)
+
+    def snapshot(self, held: Held) -> Payloads:
+        return {self.name: Counts(self.grid.largest, held[LEVELS])}
+
+    def restore(self, payloads: Payloads) -> Held:
+        return {LEVELS: payloads[self.name].values}
+
+    def shared(self, held: Held | None) -> Shared:
+        """What both sides know of a broadcast: the levels before it, or, of a snapshot, nothing."""
+        reference = None if held is None else Counts(self.grid.largest, held[LEVELS])
+        return Shared(self.size, limit=self.grid.largest, reference=reference)
