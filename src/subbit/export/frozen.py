@@ -7,14 +7,13 @@ weights.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from subbit.config.values import build
+from subbit.config.pieces import Tables, as_words, flattened
 from subbit.errors import FrameError, SubbitError
 from subbit.methods.base import Method, Task
 from subbit.methods.registry import find_method
@@ -26,7 +25,7 @@ NUMBERS = ("classes", "seed", "rounds", "clients", "participants")
 
 def frozen_weights(method: Method[Any]) -> Tensor:
     """What the method's masks are over: all selected places."""
-    frozen: Tensor = getattr(method, "frozen", method.task.flat.initial)
+    frozen: Tensor = getattr(getattr(method, "map", None), "frozen", method.task.flat.initial)
     return frozen
 
 
@@ -38,7 +37,7 @@ def describe_preparation(workplace: Workplace) -> str | None:
         return None
     steps = {
         "method": workplace.settings.run.method,
-        "parameters": dataclasses.asdict(workplace.settings.parameters),
+        "parameters": as_words(workplace.settings.parameters),
         "pretrained": task.pretrained,
         "input_shape": task.input_shape,
         "input_type": str(task.input_type).removeprefix("torch."),
@@ -51,7 +50,7 @@ def prepared_weights(preparation: str, flat: FlatModel) -> Tensor:
     try:
         steps = dict(json.loads(preparation))
         method = find_method(str(steps["method"]))
-        parameters = {name: value for name, value in dict(steps["parameters"]).items() if value is not None}
+        words = flattened(dict(steps["parameters"]))
         numbers: dict[str, Any] = {name: int(steps[name]) for name in NUMBERS}
         task = Task(
             flat=flat,
@@ -60,6 +59,6 @@ def prepared_weights(preparation: str, flat: FlatModel) -> Tensor:
             input_type={"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}[steps["input_type"]],
             **numbers,
         )
-        return frozen_weights(method(build(method.Parameters, parameters), task))
+        return frozen_weights(method(Tables(method.Parameters, words).build(words), task))
     except (SubbitError, ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise FrameError("value", f"the frozen weights that the file names cannot be drawn: {error}") from None
