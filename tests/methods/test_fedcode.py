@@ -35,8 +35,8 @@ def test_the_schedule_of_the_published_code() -> None:
     round % 2 == 0."""
     method = fedcode()
     rounds = range(1, 13)
-    assert [number for number in rounds if method.whole_broadcast(number - 1)] == [1, 2, 5, 10]
-    assert [number for number in rounds if method.whole_uploads(number - 1)] == [1, 2, 4, 6, 8, 10, 12]
+    assert [number for number in rounds if method.parameters.whole_broadcast(number - 1)] == [1, 2, 5, 10]
+    assert [number for number in rounds if method.parameters.whole_uploads(number - 1)] == [1, 2, 4, 6, 8, 10, 12]
 
 
 def test_snapping_by_hand() -> None:
@@ -85,19 +85,28 @@ def test_what_is_held_survives_a_snapshot_bit_by_bit(batchnorm: str) -> None:
     """Four clusters, after a whole broadcast and two codebooks."""
     problem = digits_problem(conv_net())
     method = Workplace(problem, settings(method="fedcode", clusters=4, batchnorm=batchnorm)).method("main")
-    held, state = method.first(), method.start()
+    held, state = method.changes.first(), method.start()
     for number in range(4):
         frames = encode_parts(
-            method, "main", Direction.DOWN, method.change(state, held, number), held, number, 0, receiver=EVERYONE
+            method,
+            "main",
+            Direction.DOWN,
+            method.changes.change(state, held, number),
+            held,
+            number,
+            0,
+            receiver=EVERYONE,
         )
         payloads, _ = decode_parts(method, "main", Direction.DOWN, frames, held, number, 0, receiver=EVERYONE)
-        held = method.follow(held, payloads, number)
+        held = method.changes.follow(held, payloads, number)
         state["weights"] = state["weights"] * np.float32(1.1)
     assert len(np.unique(held["weights"])) <= 4
     assert set(np.unique(held["weights"])) <= set(held["codebook"])
-    frames = encode_parts(method, "snapshot", Direction.DOWN, method.snapshot(held), None, 3, 0, receiver=EVERYONE)
+    frames = encode_parts(
+        method, "snapshot", Direction.DOWN, method.changes.snapshot(held), None, 3, 0, receiver=EVERYONE
+    )
     payloads, _ = decode_parts(method, "snapshot", Direction.DOWN, frames, None, 3, 0, receiver=EVERYONE)
-    restored = method.restore(payloads)
+    restored = method.changes.restore(payloads)
     assert {name: value.tobytes() for name, value in restored.items()} == {
         name: value.tobytes() for name, value in held.items()
     }
@@ -117,9 +126,11 @@ def test_where_a_codebook_round_starts() -> None:
 def test_a_broadcast_without_what_its_round_is_about_is_refused() -> None:
     method = fedcode()
     with pytest.raises(FrameError, match="round 2 has no codebook"):
-        method.follow(method.first(), {"weights": np.zeros(method.size, np.float32), "codebook": None}, 2)
+        method.changes.follow(
+            method.changes.first(), {"weights": np.zeros(method.size, np.float32), "codebook": None}, 2
+        )
     with pytest.raises(FrameError, match="round 0 has no weights"):
-        method.follow(method.first(), {"weights": None, "codebook": np.zeros(64, np.float32)}, 0)
+        method.changes.follow(method.changes.first(), {"weights": None, "codebook": np.zeros(64, np.float32)}, 0)
 
 
 def test_a_codebook_is_256_bytes(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from subbit.codecs.bits import pack_bits, unpack_bits
 from subbit.data import Examples
 from subbit.errors import ConfigError, PayloadError
 from subbit.methods.base import Turn
-from subbit.methods.fedmask import FedMask, View
+from subbit.methods.fedmask import FedMask
+from subbit.methods.fedmask_exchange import View
 from subbit.models.small import CharLstm
 from subbit.randomness import torch_generator, torch_randomness
 from subbit.runtime.problem import Problem
@@ -50,7 +51,7 @@ def test_a_pruned_element_never_comes_back() -> None:
     view = first_view(method)
     for number in range(4):
         method.train(view, problem.client_data(0), Turn(number, 0, memory))
-        structure = method.network.structure(memory["structure"])
+        structure = method.map.structure(memory["structure"])
         assert np.count_nonzero(structure) == WEIGHTS - HEAD + HEAD // 4
         assert not unpack_bits(memory["mask"], WEIGHTS)[~structure].any()
         everybody = np.full(WEIGHTS, 3, dtype=np.uint16)
@@ -58,7 +59,7 @@ def test_a_pruned_element_never_comes_back() -> None:
     for evaluation in ("trained", "merged"):
         other = method_of(problem, keep_rate=0.25, evaluation=evaluation)
         other.personalise(view, problem.client_data(0), Turn(4, 0, memory))
-        written = other.task.flat.weights.numpy()[other.masked]
+        written = other.task.flat.weights.numpy()[other.map.masked]
         assert not written[~structure].any()
         assert written[structure].any()
 
@@ -71,14 +72,14 @@ def test_clients_prune_for_their_own_classes() -> None:
     method = method_of(problem, clients=1, pruned_layers=1, saliency="change", optimizer="sgd", learning_rate=10.0)
     memory: dict[str, Any] = {}
     method.train(first_view(method), problem.client_data(0), Turn(0, 0, memory))
-    rows = method.network.structure(memory["structure"])[-HEAD:].reshape(10, 16).sum(axis=1)
+    rows = method.map.structure(memory["structure"])[-HEAD:].reshape(10, 16).sum(axis=1)
     assert rows.sum() == HEAD // 5
     assert rows[[3, 8]].mean() > 1.5 * np.delete(rows, [3, 8]).mean()
 
 
 def test_who_says_as_before_without_a_before_has_no_vote() -> None:
     method = method_of(keep_rate=0.25)
-    mask = pack_bits(np.ones(method.structures.kept_elements, dtype=np.bool_))
+    mask = pack_bits(np.ones(method.map.structures.kept_elements, dtype=np.bool_))
     accumulator = method.accumulator()
     method.accumulate(accumulator, first_view(method), {"mask": mask, "structure": None}, 5, 0, client=1)
     assert not method.step(method.start(), accumulator, 0)["holders"].any()
@@ -86,7 +87,7 @@ def test_who_says_as_before_without_a_before_has_no_vote() -> None:
 
 def test_a_structure_with_too_many_elements_is_refused() -> None:
     method = method_of(keep_rate=0.25)
-    mask = pack_bits(np.ones(method.structures.kept_elements, dtype=np.bool_))
+    mask = pack_bits(np.ones(method.map.structures.kept_elements, dtype=np.bool_))
     everything = pack_bits(np.ones(HEAD, dtype=np.bool_))
     with pytest.raises(PayloadError, match=r"needs \[40\]"):
         method.accumulate(
@@ -127,7 +128,7 @@ def test_scores_start_between_plus_and_minus_score_where_the_mean_lies() -> None
     ones[:6], holders[:6] = [4, 3, 1, 0, 2, 0], [4, 4, 4, 4, 4, 1]
     own = np.ones(WEIGHTS, dtype=np.bool_)
     own[4] = False
-    start = method._start(View(Overlap(ones, holders), None), {"mask": pack_bits(own)})
+    start = method.exchange.trained(View(Overlap(ones, holders), None), {"mask": pack_bits(own)})
     assert start[:7].tolist() == [2, 1, -1, -2, -2, 2, 2]
 
 
@@ -147,12 +148,12 @@ def test_the_output_gate_of_an_lstm_is_trained_and_stays_with_the_client() -> No
     """Hidden size 6: the gate is 6 of 24 rows, 6 * (4 + 6) of the 240 weights of the LSTM. It is not sent."""
     problem = lstm_problem()
     method = method_of(problem, clients=2, select="all: weights", pruned_layers=0, learning_rate=0.5, real_rate=0.1)
-    assert method.real.size == 60
-    assert method.up_parts()[0].size == method.masked.size == 11 * 4 + 180 + 3 * 6
+    assert method.map.real.size == 60
+    assert method.up_parts()[0].size == method.map.masked.size == 11 * 4 + 180 + 3 * 6
     memory: dict[str, Any] = {}
     update = method.train(first_view(method), problem.client_data(0), Turn(0, 0, memory))
     assert {part.name for part in method.up_parts()} == {"mask"}
-    assert len(update.payloads["mask"]) == -(-method.masked.size // 8)
+    assert len(update.payloads["mask"]) == -(-method.map.masked.size // 8)
     assert np.abs(memory["real"]).max() > 0.1
     method.personalise(first_view(method), problem.client_data(0), Turn(1, 0, memory))
     gate = method.task.flat.module.get_parameter("lstm.weight_ih_l0").detach().numpy()[18:]
@@ -171,7 +172,7 @@ def test_federated_real_values_cost_32_bits_and_are_averaged() -> None:
     assert extra == HEADER_BYTES + 60 * 4, "in each of six uploads sixty floats"
     method = method_of(problem, real_values="federated", **values)
     accumulator, view = method.accumulator(), first_view(method)
-    mask = pack_bits(np.ones(method.masked.size, dtype=np.bool_))
+    mask = pack_bits(np.ones(method.map.masked.size, dtype=np.bool_))
     for client, (value, examples) in enumerate([(1.0, 1), (4.0, 2)]):
         real = np.full(60, value, dtype=np.float32)
         method.accumulate(accumulator, view, {"mask": mask, "real": real}, examples, 0, client)

@@ -16,15 +16,17 @@ from subbit.codecs.topk import TopK
 from subbit.data import Examples
 from subbit.errors import ConfigError
 from subbit.local.training import TrainingError
-from subbit.methods.sensitivity import Calibration, keep_exactly, places_of_share
+from subbit.methods.gradmask_masks import Scene, keep_exactly, places_of_share
+from subbit.methods.sensitivity import LeastSensitive
 from subbit.models import FlatModel
 from tests.problems import digits_problem, mlp
 
 
-def measured(module: nn.Module, data: Examples, kept: Any = None, **values: Any) -> np.ndarray:
+def measured(module: nn.Module, data: Examples, kept: Any = None, batch_size: int = 64, **values: Any) -> np.ndarray:
     flat = FlatModel(module, "all")
     kept = np.ones(flat.weights.numel(), dtype=np.bool_) if kept is None else kept
-    return Calibration(**values).measure(flat, flat.initial, kept, data, key=3)
+    scene = Scene(flat, flat.initial.numpy(), 0.3, key=3, batch_size=batch_size, data=data)
+    return LeastSensitive(**values).measure(scene, kept)
 
 
 def logistic() -> nn.Module:
@@ -74,14 +76,14 @@ def test_labels_of_the_model_are_drawn_from_it() -> None:
     with torch.no_grad():
         module[0].weight.copy_(torch.tensor([[20.0], [-20.0]]))
     data = Examples(torch.ones(8, 1), torch.ones(8, dtype=torch.int64))
-    assert measured(module, data, labels="model").max() < 1e-12
-    assert measured(module, data, labels="true").min() == pytest.approx(1)
+    assert measured(module, data, fisher_labels="model").max() < 1e-12
+    assert measured(module, data, fisher_labels="true").min() == pytest.approx(1)
 
 
 def test_labels_of_the_model_average_to_the_fisher_information() -> None:
     """p = 1/2 and x = 2: both labels give the square 1, so any draw gives the expectation."""
     data = Examples(torch.tensor([[2.0, 0.0]] * 5), torch.zeros(5, dtype=torch.int64))
-    assert measured(logistic(), data, labels="model").tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert measured(logistic(), data, fisher_labels="model").tolist() == [1.0, 0.0, 1.0, 0.0]
 
 
 def test_what_is_not_kept_is_damped() -> None:
@@ -117,11 +119,10 @@ def test_among_equals_the_earlier_ones_are_chosen_both_ways() -> None:
 def test_several_rounds_narrow_the_choice_and_never_bring_a_place_back() -> None:
     """Shares 0.25^(1/2) = 1/2 and 1/4 of 1210 places: 605 and 302.5, rounded up."""
     module, data = mlp(), digits_problem().client_data(0)
-    flat, calibration = FlatModel(module, "all"), Calibration(rounds=2)
-    once = keep_exactly(
-        calibration.measure(flat, flat.initial, np.ones(1210, dtype=np.bool_), data, 0), 605, largest=False
-    )
-    twice = calibration.choose(flat, flat.initial, data, 0.25, largest=False, key=0)
+    flat, calibration = FlatModel(module, "all"), LeastSensitive(calibration_rounds=2)
+    scene = Scene(flat, flat.initial.numpy(), 0.25, key=0, data=data)
+    once = keep_exactly(calibration.measure(scene, np.ones(1210, dtype=np.bool_)), 605, largest=False)
+    twice = calibration.choose(scene)
     assert np.count_nonzero(twice) == 303
     assert not (twice & ~once).any()
     assert [calibration.count_after(1210, 0.25, done) for done in (0, 1, 2)] == [1210, 605, 303]
@@ -129,9 +130,9 @@ def test_several_rounds_narrow_the_choice_and_never_bring_a_place_back() -> None
 
 def test_examples_bound_the_passes() -> None:
     data = digits_problem().client_data(0)
-    few = measured(mlp(), data, examples=5)
+    few = measured(mlp(), data, calibration_examples=5)
     assert not np.array_equal(few, measured(mlp(), data))
-    assert np.array_equal(few, measured(mlp(), data, examples=5))
+    assert np.array_equal(few, measured(mlp(), data, calibration_examples=5))
 
 
 def test_values_that_are_not_numbers_fail_the_client() -> None:
@@ -140,7 +141,7 @@ def test_values_that_are_not_numbers_fail_the_client() -> None:
         measured(logistic(), data)
 
 
-@pytest.mark.parametrize("values", [{"examples": 0}, {"rounds": 0}, {"damping": 1.5}])
+@pytest.mark.parametrize("values", [{"calibration_examples": 0}, {"calibration_rounds": 0}, {"damping": 1.5}])
 def test_values_out_of_range_are_refused_by_name(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(values))):
-        Calibration(**values)
+        LeastSensitive(**values)

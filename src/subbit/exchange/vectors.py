@@ -103,6 +103,11 @@ class VectorPieces(Protocol):
 
 
 class VectorExchange(Exchange):
+    also_down: tuple[Part, ...] = ()
+    """Further parts of the state that go down as they are."""
+    also_up: tuple[Part, ...] = ()
+    """Further vectors of the state to which the mean of what goes up is added."""
+
     def __init__(self, task: Task, pieces: VectorPieces, bound: BoundMap, up_name: str | None = None) -> None:
         self.task, self.map = task, bound
         self.name, self.up_name = bound.vector, up_name or bound.vector
@@ -115,7 +120,7 @@ class VectorExchange(Exchange):
 
     def known_parts(self) -> tuple[Part, ...]:
         """What receivers know after a broadcast, the vector first; all of it is in the state."""
-        return (Part(self.name, make_codec("dense"), self.map.size), *self.statistics_part())
+        return (Part(self.name, make_codec("dense"), self.map.size), *self.statistics_part(), *self.also_down)
 
     def statistics_part(self) -> tuple[Part, ...]:
         statistics = self.task.flat.statistics if self.map.statistics else None
@@ -128,7 +133,7 @@ class VectorExchange(Exchange):
         return (vector, *others)
 
     def up_parts(self) -> tuple[Part, ...]:
-        return (Part(self.up_name, self.up.codec, self.map.size), *self.statistics_part())
+        return (Part(self.up_name, self.up.codec, self.map.size), *self.statistics_part(), *self.also_up)
 
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
         # A rotation or a rounding of its own for every client and round: errors average out.

@@ -26,8 +26,7 @@ NUMBERS = ("classes", "seed", "rounds", "clients", "participants")
 
 def frozen_weights(method: Method[Any]) -> Tensor:
     """What the method's masks are over: all selected places."""
-    own = method if hasattr(method, "frozen") else getattr(method, "map", None)
-    frozen: Tensor = getattr(own, "frozen", method.task.flat.initial)
+    frozen: Tensor = getattr(getattr(method, "map", None), "frozen", method.task.flat.initial)
     return frozen
 
 

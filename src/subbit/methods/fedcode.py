@@ -14,7 +14,7 @@ Codebooks", IEEE EDGE 2024. With rounds counted from 1:
 The published code needs every client in every round. Here receivers also hold the common weights that the broadcasts
 describe: the last whole ones, snapped to each codebook since. A client starts a codebook round from these, not from its
 own weights, if it has none or has not trained since the last whole broadcast; what it missed of the broadcasts is sent
-again and counted (`subbit.methods.incremental`). Running statistics (`batchnorm=average`) are not clustered: they
+again and counted (`subbit.runtime.downlink`). Running statistics (`batchnorm=average`) are not clustered: they
 travel in float32 in every round.
 """
 
@@ -24,24 +24,27 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from subbit.aggregate import WeightedMean
-from subbit.codecs import make_codec
+from subbit.codecs import Vector, make_codec
 from subbit.codecs.fedcode import fit_codebook
 from subbit.config.values import require
 from subbit.data.examples import Examples
 from subbit.errors import FrameError, PayloadError
-from subbit.methods.base import Held, Part, Payloads, State, Task, Turn, Update, as_float32
-from subbit.methods.local import LocalTraining
-from subbit.methods.weights import WeightMethod
-
-Vector = NDArray[np.float32]
+from subbit.exchange.base import Held, Part, Payloads, State, Update, as_float32, farthest_by_view
+from subbit.exchange.honest import check_within
+from subbit.exchange.vectors import VectorExchange
+from subbit.local.trainer import Trainer
+from subbit.local.training import Local
+from subbit.maps.weights import WeightMap
+from subbit.methods.base import Method
+from subbit.methods.fedavg import FedAvgParameters
+from subbit.models.task import Task, Turn
 
 
 @dataclass(frozen=True)
-class FedCodeParameters(LocalTraining):
+class FedCodeParameters:
+    local: Local = Local()
     clusters: int = 64
     """Values in a codebook, 1 to 256."""
     down_every: int = 5
@@ -50,13 +53,68 @@ class FedCodeParameters(LocalTraining):
     """Every so many rounds uploads are whole."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         make_codec("fedcode", clusters=self.clusters)  # Refuses a number out of range.
         require(self.down_every >= 1, f"down_every={self.down_every}: needs at least 1")
         require(self.up_every >= 1, f"up_every={self.up_every}: needs at least 1")
 
+    # The schedule.
 
-class _Uploads:
+    def whole_broadcast(self, round_number: int) -> bool:
+        return round_number < 2 or (round_number + 1) % self.down_every == 0
+
+    def whole_uploads(self, round_number: int) -> bool:
+        return round_number < 1 or (round_number + 1) % self.up_every == 0
+
+    # What travels: in every round one of these two parts.
+
+    def parts(self, size: int) -> tuple[Part, ...]:
+        weights = Part("weights", make_codec("fedcode", clusters=self.clusters), size, optional=True)
+        return (weights, Part("codebook", make_codec("dense"), self.clusters, optional=True))
+
+    def payloads(self, weights: Vector, whole: bool) -> Payloads:
+        if whole:
+            return {"weights": weights, "codebook": None}
+        return {"weights": None, "codebook": padded(fit_codebook(weights, self.clusters), self.clusters)}
+
+
+class CodebookChanges:
+    """Receivers hold the common weights, and the last codebook."""
+
+    def __init__(self, parameters: FedCodeParameters, parts: tuple[Part, ...]) -> None:
+        self.parameters, self.parts = parameters, parts
+
+    def first(self) -> Held:
+        """Nothing: the first broadcast is whole."""
+        return {part.name: np.zeros(part.size, dtype=np.float32) for part in self.parts}
+
+    def change(self, state: State, held: Held, round_number: int) -> Payloads:
+        whole = self.parameters.whole_broadcast(round_number)
+        payloads = self.parameters.payloads(np.asarray(state["weights"]), whole)
+        return {**payloads, **{part.name: state[part.name] for part in self.parts if not part.optional}}
+
+    def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
+        needed = "weights" if self.parameters.whole_broadcast(round_number) else "codebook"
+        if payloads[needed] is None:
+            raise FrameError("length", f"the broadcast of round {round_number} has no {needed}")
+        # Adding zero turns -0 into 0: a snapshot, which is clustered too, knows only one zero.
+        received = payloads[needed] + np.float32(0)
+        followed = {part.name: payloads[part.name] for part in self.parts if not part.optional}
+        if needed == "weights":
+            return {**followed, "weights": received, "codebook": padded(np.unique(received), self.parameters.clusters)}
+        return {**followed, "weights": snap(held["weights"], received), "codebook": received}
+
+    def snapshot_parts(self) -> tuple[Part, ...]:
+        """Held weights have no more values than a codebook, so that to cluster them is exact."""
+        return tuple(replace(part, optional=False) for part in self.parts)
+
+    def snapshot(self, held: Held) -> Payloads:
+        return dict(held)
+
+    def restore(self, payloads: Payloads) -> Held:
+        return dict(payloads)
+
+
+class Uploads:
     order_free = False
 
     def __init__(self, weights: int, statistics: int) -> None:
@@ -64,7 +122,7 @@ class _Uploads:
         self.codebooks: list[Vector] = []
 
 
-class FedCode(WeightMethod[FedCodeParameters]):
+class FedCode(Method[FedCodeParameters]):
     name = "fedcode"
     title = "FedCode: codebooks of weights, seldom the weights"
     paper = "baseline"
@@ -73,82 +131,36 @@ class FedCode(WeightMethod[FedCodeParameters]):
     sends_down = "codebook of the weights; every fifth round the clustered weights"
     Parameters = FedCodeParameters
     presets: ClassVar = {"default": {}, "paper": {"learning_rate": 1e-3, "epochs": 4, "batch_size": 128}}
-    incremental = True
+    needs_start = False
+    exchange: VectorExchange
 
     def __init__(self, parameters: FedCodeParameters, task: Task) -> None:
         super().__init__(parameters, task)
-        self.clusters = parameters.clusters
-
-    # The schedule.
-
-    def whole_broadcast(self, round_number: int) -> bool:
-        return round_number < 2 or (round_number + 1) % self.parameters.down_every == 0
-
-    def whole_uploads(self, round_number: int) -> bool:
-        return round_number < 1 or (round_number + 1) % self.parameters.up_every == 0
-
-    # What travels: in every round one of the first two parts.
+        self.map = WeightMap().bind(task)
+        self.trainer = Trainer(task, parameters.local, self.map)
+        # FedAvg's: what is said about weights is said in another way, running statistics travel as they do there.
+        self.exchange = VectorExchange(task, FedAvgParameters(), self.map)
+        self.exchange.changes = CodebookChanges(parameters, self.down_parts())
 
     def down_parts(self) -> tuple[Part, ...]:
-        weights = Part("weights", make_codec("fedcode", clusters=self.clusters), self.size, optional=True)
-        codebook = Part("codebook", make_codec("dense"), self.clusters, optional=True)
-        return (weights, codebook, *self._statistics_part())
+        return (*self.parameters.parts(self.size), *self.exchange.statistics_part())
 
     def up_parts(self) -> tuple[Part, ...]:
         return self.down_parts()
 
-    def _clustered_or_codebook(self, weights: Vector, whole: bool) -> Payloads:
-        if whole:
-            return {"weights": weights, "codebook": None}
-        return {"weights": None, "codebook": padded(fit_codebook(weights, self.clusters), self.clusters)}
-
-    # What receivers hold: the common weights, and the last codebook.
-
-    def first(self) -> Held:
-        """Nothing: the first broadcast is whole."""
-        return {part.name: np.zeros(part.size, dtype=np.float32) for part in self.down_parts()}
-
-    def change(self, state: State, held: Held, round_number: int) -> Payloads:
-        payloads = self._clustered_or_codebook(np.asarray(state["weights"]), self.whole_broadcast(round_number))
-        return {**payloads, **{part.name: state[part.name] for part in self._statistics_part()}}
-
-    def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
-        needed = "weights" if self.whole_broadcast(round_number) else "codebook"
-        if payloads[needed] is None:
-            raise FrameError("length", f"the broadcast of round {round_number} has no {needed}")
-        # Adding zero turns -0 into 0: a snapshot, which is clustered too, knows only one zero.
-        received = payloads[needed] + np.float32(0)
-        followed = {name: payloads[name] for name in held if name not in ("weights", "codebook")}
-        if needed == "weights":
-            return {**followed, "weights": received, "codebook": padded(np.unique(received), self.clusters)}
-        return {**followed, "weights": snap(held["weights"], received), "codebook": received}
-
-    def snapshot_parts(self) -> tuple[Part, ...]:
-        """Held weights have no more values than a codebook, so that to cluster them is exact."""
-        return tuple(replace(part, optional=False) for part in self.down_parts())
-
-    def snapshot(self, held: Held) -> Payloads:
-        return dict(held)
-
-    def restore(self, payloads: Payloads) -> Held:
-        return dict(payloads)
-
     # The client half.
 
     def train(self, view: Held, data: Examples, turn: Turn) -> Update:
-        start = {**view, "weights": self._start(view, turn)}
-        self.write(start)
-        trained = torch.from_numpy(start["weights"].copy())
-        loss = self.train_weights(trained, data, turn)
+        trained = self.exchange.trained({**view, "weights": self._start(view, turn)})
+        observed = self.trainer.train(trained, data, turn)
         turn.memory["weights"], turn.memory["round"] = trained.numpy(), np.array([turn.round_number])
-        payloads = self._clustered_or_codebook(trained.numpy(), self.whole_uploads(turn.round_number))
-        if self.task.flat.statistics is not None:
-            payloads["statistics"] = as_float32(self.task.flat.statistics.numpy() - view["statistics"])
-        return Update(payloads, len(data), {"loss": loss})
+        payloads, _ = self.exchange.say(view, trained, turn)
+        payloads |= self.parameters.payloads(trained.numpy(), self.parameters.whole_uploads(turn.round_number))
+        return Update(payloads, len(data), observed)
 
     def _start(self, view: Held, turn: Turn) -> Vector:
         last_whole = turn.round_number
-        while not self.whole_broadcast(last_whole):
+        while not self.parameters.whole_broadcast(last_whole):
             last_whole -= 1
         if last_whole < turn.round_number and "round" in turn.memory and int(turn.memory["round"][0]) >= last_whole:
             return snap(turn.memory["weights"], view["codebook"])
@@ -156,13 +168,18 @@ class FedCode(WeightMethod[FedCodeParameters]):
 
     # The server half.
 
-    def accumulator(self) -> Any:  # Not one of those of the base.
-        return _Uploads(self.size, sum(part.size for part in self._statistics_part()))
+    def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
+        self.exchange.examine(view, payloads, examples, client)
+        if payloads["codebook"] is not None:
+            check_within(payloads["codebook"], farthest_by_view(self.up_parts()[1], view), "codebook")
+
+    def accumulator(self) -> Uploads:
+        return Uploads(self.size, sum(part.size for part in self.exchange.statistics_part()))
 
     def accumulate(
-        self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
+        self, accumulator: Uploads, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
-        whole = self.whole_uploads(round_number)
+        whole = self.parameters.whole_uploads(round_number)
         asked, other = ("weights", "codebook") if whole else ("codebook", "weights")
         if payloads[asked] is None or payloads[other] is not None:
             raise PayloadError(f"round {round_number} asks for {asked}, and for no {other}", "value")
@@ -173,7 +190,7 @@ class FedCode(WeightMethod[FedCodeParameters]):
         if "statistics" in payloads:
             accumulator.statistics.add(payloads["statistics"], examples)
 
-    def step(self, state: State, accumulator: Any, round_number: int) -> State:
+    def step(self, state: State, accumulator: Uploads, round_number: int) -> State:
         after = dict(state)
         if accumulator.weights.weight:
             after["weights"] = as_float32(accumulator.weights.mean())

@@ -1,21 +1,42 @@
-"""The keys of `fedmask`."""
+"""The keys of `fedmask`, by what they are about."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
+from subbit.codecs import Codec, Kind
+from subbit.codecs.base import Bits
+from subbit.codecs.choose import Mask
+from subbit.config.pieces import choice
 from subbit.config.values import require
-from subbit.methods.local import LocalTraining
+from subbit.local.training import Local
+from subbit.maps.masks import select_blocks
+from subbit.models.structure import Layer, Structures
 
 
 @dataclass(frozen=True)
-class FedMaskParameters(LocalTraining):
-    epochs: int = 5
-    learning_rate: float = 0.1
+class PersonalMask:
+    """What is masked, over which frozen weights."""
+
+    trains_weights: ClassVar[bool] = False
     weights: Literal["auto", "keep", "signed", "kaiming"] = "auto"
     """The frozen weights: the module's own (`keep`), their signs times sqrt(2 / fan-in), or from N(0, 2 / fan-in), the
     fan-in being what pruning leaves of it. `auto`: `keep` if pre-trained, else `kaiming`."""
+    output_gate: Literal["real", "masked"] = "real"
+    """Of an LSTM: masking all four gates costs it accuracy."""
+    evaluation: Literal["trained", "merged"] = "trained"
+    """The client's network: its mask as it last trained it, or as it is after the aggregation."""
+
+    def default_selection(self, blocks: int, pretrained: bool) -> str:
+        return select_blocks(blocks, pretrained)
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """How a client finds its structure, once."""
+
     pruned_layers: int = 2
     """So many of the last modules with weights are pruned, the classifier being one of them."""
     keep_rate: float = 0.2
@@ -28,6 +49,25 @@ class FedMaskParameters(LocalTraining):
     saliency: Literal["value", "change"] = "value"
     """|w0| times sigmoid(score), as in the paper's algorithm, or times how far the score moved, as in its text: that
     also keeps the weights that training would rather be without."""
+
+    def __post_init__(self) -> None:
+        require(self.pruned_layers >= 0, f"pruned_layers={self.pruned_layers}: needs 0 or more")
+        require(0 < self.keep_rate <= 1, f"keep_rate={self.keep_rate}: needs a share above 0, at most 1")
+        require(self.prune_epochs >= 1, f"prune_epochs={self.prune_epochs}: needs at least 1")
+        require(
+            self.prune == "elements" or self.prune_scope == "layer",
+            "prune=rows keeps a share of each layer's rows: needs prune_scope=layer",
+        )
+
+    def structures(self, layers: Sequence[Layer]) -> Structures:
+        rows, per_layer = self.prune == "rows", self.prune_scope == "layer"
+        return Structures(layers, self.pruned_layers, self.keep_rate, rows, per_layer)
+
+
+@dataclass(frozen=True)
+class MaskedLocal(Local):
+    """Local training of scores and, beside them, of weights without a mask."""
+
     forward: Literal["hard", "soft"] = "hard"
     """Local training sees the mask that is sent, or sigmoid(s), which is then cut to it."""
     score: float = 1.0
@@ -36,32 +76,43 @@ class FedMaskParameters(LocalTraining):
     """Strength of the group lasso over rows and columns."""
     lasso_scaled: bool = False
     """Each group's norm times the root of its size, as in the original group lasso."""
+    real_rate: float = 0.01
+    """Learning rate of weights without a mask, as a multiple of that of the masks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.score <= 10, f"score={self.score}: needs a number above 0, at most 10")
+        require(self.lasso >= 0, f"lasso={self.lasso}: needs a number from 0 up")
+        require(self.real_rate > 0, f"real_rate={self.real_rate}: needs a number above 0")
+
+
+def carries_bits_alone(codec: Any) -> bool:
+    """Exact, and without a draw or a prior that both sides would have to share."""
+    return bool(codec.kind is Kind.BITS and codec.exact and codec.name not in ("context", "range-prior"))
+
+
+@dataclass(frozen=True)
+class OverlapUp:
+    codec: Codec[Bits] = choice("codec", Mask(), accepts=carries_bits_alone)
+    """`mask` takes the smallest code; `packed` costs exactly one bit for each bit."""
+    communication: Literal["structured", "dense"] = "structured"
+    """A turn's upload: bits inside the structure alone, or one for each masked weight."""
+
+
+@dataclass(frozen=True)
+class OverlapAggregate:
     aggregation: Literal["majority", "average"] = "majority"
     """What goes down: the majority (two bits at most), or counts. Scores then start between -score and +score, where
     the mean of the bits lies between 0 and 1: what a minority has learned is not forgotten, and a few rounds of it
     turn a bit."""
-    communication: Literal["structured", "dense"] = "structured"
-    """A turn's upload: bits inside the structure alone, or one for each masked weight."""
-    codec: Literal["mask", "range", "packed"] = "mask"
-    """`mask` takes the smallest code; `packed` costs exactly one bit for each bit."""
-    output_gate: Literal["real", "masked"] = "real"
-    """Of an LSTM: masking all four gates costs it accuracy."""
     real_values: Literal["local", "federated"] = "local"
     """Weights without a mask (output gates, selected biases) stay with the client or are averaged, 32 bits each."""
-    real_rate: float = 0.01
-    """Learning rate of weights without a mask, as a multiple of that of the masks."""
-    evaluation: Literal["trained", "merged"] = "trained"
-    """The client's network: its mask as it last trained it, or as it is after the aggregation."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.pruned_layers >= 0, f"pruned_layers={self.pruned_layers}: needs 0 or more")
-        require(0 < self.keep_rate <= 1, f"keep_rate={self.keep_rate}: needs a share above 0, at most 1")
-        require(self.prune_epochs >= 1, f"prune_epochs={self.prune_epochs}: needs at least 1")
-        require(0 < self.score <= 10, f"score={self.score}: needs a number above 0, at most 10")
-        require(self.lasso >= 0, f"lasso={self.lasso}: needs a number from 0 up")
-        require(self.real_rate > 0, f"real_rate={self.real_rate}: needs a number above 0")
-        require(
-            self.prune == "elements" or self.prune_scope == "layer",
-            "prune=rows keeps a share of each layer's rows: needs prune_scope=layer",
-        )
+
+@dataclass(frozen=True)
+class FedMaskParameters:
+    map: PersonalMask = PersonalMask()
+    pruning: Pruning = Pruning()
+    local: MaskedLocal = MaskedLocal(epochs=5, learning_rate=0.1)
+    up: OverlapUp = OverlapUp()
+    aggregate: OverlapAggregate = OverlapAggregate()

@@ -32,23 +32,27 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
-from subbit.codecs import Shared, make_codec
+from subbit.codecs import Shared, Vector, make_codec
 from subbit.codecs.bits import pack_bits, unpack_bits
-from subbit.codecs.sampler import uniforms
+from subbit.codecs.topk import TopK
 from subbit.config.values import require
 from subbit.data.examples import Examples
-from subbit.exchange.honest import check_not_negative
-from subbit.methods.base import Part, Payloads, State, Task, Turn, Update, as_float32
+from subbit.exchange.base import Part, Payloads, State, Update, as_float32
+from subbit.exchange.honest import check_not_negative, check_within
+from subbit.exchange.vectors import VectorExchange, VectorUp
+from subbit.local.trainer import Trainer
+from subbit.local.training import Hooks
+from subbit.maps.weights import WeightMap
+from subbit.methods.base import Method
+from subbit.methods.gradmask_masks import Kept, Scene
 from subbit.methods.gradmask_parameters import GradMaskParameters
-from subbit.methods.local import train_locally
-from subbit.methods.sensitivity import Kept, keep_exactly, places_of_share
-from subbit.methods.weights import WeightMethod
-from subbit.models.reparametrisation import Identity
+from subbit.methods.sensitivity import LeastSensitive
 from subbit.models.sparse_sgd import SparseSGDM
+from subbit.models.task import Task, Turn
 from subbit.randomness import NOBODY, derive_key
 
 
-class GradMask(WeightMethod[GradMaskParameters]):
+class GradMask(Method[GradMaskParameters]):
     name = "gradmask"
     title = "Gradient masks: clients change only a share of the weights"
     paper = "001"
@@ -60,57 +64,47 @@ class GradMask(WeightMethod[GradMaskParameters]):
     Parameters = GradMaskParameters
     presets: ClassVar = {
         "default": {},
-        "paper": {
-            "learning_rate": 0.001,
-            "schedule": "cosine",
-            "epochs": 4,
-            "batch_size": 32,
-            "mask_every": "epoch",
-            "mask_momentum": "none",
-            "calibration_examples": None,
-            "send": "all",
-            "weighting": "clients",
-        },
+        "paper": {"learning_rate": 0.001, "schedule": "cosine", "epochs": 4, "batch_size": 32, "send": "all"}
+        | {"mask_every": "epoch", "mask_momentum": "none", "calibration_examples": None, "weighting": "clients"},
     }
+    exchange: VectorExchange
 
     def __init__(self, parameters: GradMaskParameters, task: Task) -> None:
         super().__init__(parameters, task)
-        self.count = places_of_share(self.size, parameters.active_fraction)
-        self.calibration = parameters.calibration()
-        mixed = task.flat.batchnorm == "batch" and any(
-            isinstance(layer, _NormBase) for layer in task.flat.module.modules()
-        )
-        require(
-            not (mixed and parameters.by_sensitivity and parameters.fisher == "per-sample"),
-            "batchnorm=batch mixes the examples of a batch, so that none has a gradient of its own: use fisher=batch, "
-            "or batchnorm=frozen",
-        )
-        require(
-            not parameters.asks_everybody or task.rounds > parameters.calibration_rounds,
-            f"rounds={task.rounds}: the mask takes {parameters.calibration_rounds} of them, and none is left to train",
-        )
+        self.masking, local, mask = parameters.mask, parameters.local, parameters.mask.mask
+        self.map = WeightMap().bind(task)
+        self.trainer = Trainer(task, local, self.map)
+        self.exchange = VectorExchange(task, parameters, self.map)
+        self.calibration: LeastSensitive | None = None
+        """Where clients' sensitivities are averaged into one mask: how they are measured."""
+        if isinstance(mask, LeastSensitive):
+            mixes = any(isinstance(layer, _NormBase) for layer in task.flat.module.modules())
+            require(
+                mask.fisher == "batch" or task.flat.batchnorm != "batch" or not mixes,
+                "batchnorm=batch mixes the examples of a batch, so that none has a gradient of its own: use "
+                "fisher=batch, or batchnorm=frozen",
+            )
+            if self.masking.mask_scope == "global":
+                self.calibration = mask
+                self.exchange.also_down = (Part("mask", make_codec("mask"), self.size),)
+                self.exchange.also_up = (Part("sensitivity", make_codec("dense"), self.size),)
+                taken = mask.calibration_rounds
+                require(
+                    task.rounds > taken,
+                    f"rounds={task.rounds}: the mask takes {taken} of them, and none is left to train",
+                )
+        if self.masking.tells_places:
+            # A frozen place changed by zero, so the k largest changes are those of the active places: nothing is lost.
+            self.exchange.up = VectorUp(TopK(self.masking.active_fraction), error_feedback=False)
 
     def calibrating(self, round_number: int) -> bool:
-        return bool(self.parameters.asks_everybody) and round_number < self.parameters.calibration_rounds
+        return self.calibration is not None and round_number < self.calibration.calibration_rounds
 
     # What travels.
 
-    def known_parts(self) -> tuple[Part, ...]:
-        mask = (Part("mask", make_codec("mask"), self.size),) if self.parameters.asks_everybody else ()
-        return (*super().known_parts(), *mask)
-
-    def up_parts(self) -> tuple[Part, ...]:
-        weights, *others = super().up_parts()
-        if self.parameters.tells_places:
-            # A frozen place changed by zero, so the k largest changes are those of the active places: nothing is lost.
-            weights = Part("weights", make_codec("topk", fraction=self.parameters.active_fraction), self.size)
-        if self.parameters.asks_everybody:
-            others.append(Part("sensitivity", make_codec("dense"), self.size))
-        return (weights, *others)
-
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
-        known = super().shared(part, view, round_number, client)
-        if view is not None and part.name == "weights" and not self.parameters.tells_places:
+        known = self.exchange.shared(part, view, round_number, client)
+        if view is not None and part.name == "weights" and not self.masking.tells_places:
             return replace(known, size=int(np.count_nonzero(self.sent_places(view, round_number, client))))
         if part.name == "sensitivity" and not self.calibrating(round_number):
             return replace(known, size=0)
@@ -118,125 +112,104 @@ class GradMask(WeightMethod[GradMaskParameters]):
 
     def sent_places(self, view: Payloads, round_number: int, client: int) -> Kept:
         """The places whose changes go up in order. Both sides work it out for themselves."""
-        parameters = self.parameters
         if self.calibrating(round_number):
             return np.zeros(self.size, dtype=np.bool_)
-        if parameters.sends_everything:
+        if self.masking.sends_everything:
             return np.ones(self.size, dtype=np.bool_)
-        if parameters.asks_everybody:
-            return self._opened_mask(view)
-        if parameters.mask == "random":
-            epochs = parameters.epochs if parameters.mask_every == "epoch" else 1
-            drawn = [self._drawn(round_number, client, epoch) for epoch in range(epochs)]
-            together: Kept = np.logical_or.reduce(drawn)
-            return together
-        return keep_exactly(np.abs(view["weights"]), self.count, parameters.takes_largest)
+        epochs = self.parameters.local.epochs if self.masking.mask_every == "epoch" else 1
+        masks = [self._active(view["weights"], view, None, (round_number, client, epoch)) for epoch in range(epochs)]
+        together: Kept = np.logical_or.reduce(masks)
+        return together
 
-    def _opened_mask(self, view: Payloads) -> Kept:
-        return unpack_bits(view["mask"], self.size)
+    def _active(self, weights: Vector, view: Payloads, data: Examples | None, where: tuple[int, int, int]) -> Kept:
+        """What may change (`where`: round, client, epoch), given the weights at the start of the epoch."""
+        if self.calibration is not None:
+            return unpack_bits(view["mask"], self.size)
+        round_number, client, epoch = where
+        owner = client if self.masking.mask_scope == "client" else NOBODY
+        return self.masking.mask.choose(self._scene(weights, data, (round_number, owner, epoch)))
 
-    def _drawn(self, round_number: int, client: int, epoch: int) -> Kept:
-        owner = client if self.parameters.mask_scope == "client" else NOBODY
-        key = derive_key(self.task.seed, "gradient-mask", round_number, owner, epoch)
-        return keep_exactly(uniforms(key, 0, self.size), self.count, largest=False)
+    def _scene(self, weights: Vector, data: Examples | None, where: tuple[int, ...]) -> Scene:
+        purpose = "sensitivity" if self.masking.mask.follows == "examples" else "gradient-mask"
+        key = derive_key(self.task.seed, purpose, *where)
+        return Scene(self.task.flat, weights, self.masking.active_fraction, key, self.parameters.local.batch_size, data)
 
     # The client half.
 
     def train(self, view: Payloads, data: Examples, turn: Turn) -> Update:
-        self.write(view)
-        weights, statistics = view["weights"], view.get("statistics")
-        trained, observed = torch.from_numpy(weights.copy()), {}
-        sensitivity = np.zeros(0, dtype=np.float32)
-        if self.calibrating(turn.round_number):
-            key = derive_key(self.task.seed, "sensitivity", turn.round_number, turn.client)
-            scores = self.calibration.measure(self.task.flat, trained, self._opened_mask(view), data, key)
-            sensitivity = as_float32(scores)
+        trained, observed, measured = self.exchange.trained(view), {}, {}
+        where = (turn.round_number, turn.client)
+        if self.calibration is not None:
+            measured["sensitivity"] = np.zeros(0, dtype=np.float32)
+        if self.calibration is not None and self.calibrating(turn.round_number):
+            scene, kept = self._scene(trained.numpy(), data, where), unpack_bits(view["mask"], self.size)
+            measured["sensitivity"] = as_float32(self.calibration.measure(scene, kept))
         else:
-            observed["loss"] = self._train_under_masks(trained, view, data, turn)
-        change = as_float32(trained.numpy() - weights)
-        observed["changed"] = np.count_nonzero(change) / self.size
-        if not self.parameters.tells_places:
-            change = change[self.sent_places(view, turn.round_number, turn.client)]
-        payloads: Payloads = {"weights": change, "sensitivity": sensitivity}
-        if self.task.flat.statistics is not None:
-            payloads["statistics"] = as_float32(self.task.flat.statistics.numpy() - statistics)
-        return Update({part.name: payloads[part.name] for part in self.up_parts()}, len(data), observed)
+            observed = self._train_under_masks(trained, view, data, turn)
+        payloads, _ = self.exchange.say(view, trained, turn)
+        observed["changed"] = np.count_nonzero(payloads["weights"]) / self.size
+        if not self.masking.tells_places:
+            payloads["weights"] = payloads["weights"][self.sent_places(view, *where)]
+        return Update({**payloads, **measured}, len(data), observed)
 
-    def _train_under_masks(self, trained: Tensor, view: Payloads, data: Examples, turn: Turn) -> float:
-        parameters = self.parameters
-        optimizer = SparseSGDM(
+    def _train_under_masks(self, trained: Tensor, view: Payloads, data: Examples, turn: Turn) -> dict[str, float]:
+        local, optimizer = self.parameters.local, self.parameters.local.optimizer
+        sparse = SparseSGDM(
             trained,
             self._frozen(trained, view, data, turn, epoch=0),
-            parameters.learning_rate,
-            parameters.momentum,
-            parameters.weight_decay,
-            parameters.mask_momentum,
+            local.rate,
+            optimizer.momentum,
+            optimizer.weight_decay,
+            self.masking.mask_momentum,
         )
 
         def change_mask(epoch: int, loss: float) -> bool:
-            if parameters.mask_every == "epoch" and epoch + 1 < parameters.epochs:
-                optimizer.freeze(self._frozen(trained, view, data, turn, epoch + 1))
+            if self.masking.mask_every == "epoch" and epoch + 1 < local.epochs:
+                sparse.freeze(self._frozen(trained, view, data, turn, epoch + 1))
                 self.task.flat.training_mode()
             return False
 
-        identity = Identity(self.size)
-        return train_locally(
-            self.task, parameters, identity, trained, data, turn, finished=change_mask, optimizer=optimizer
-        )
+        return self.trainer.train(trained, data, turn, Hooks(finished=change_mask, optimizer=sparse))
 
     def _frozen(self, weights: Tensor, view: Payloads, data: Examples, turn: Turn, epoch: int) -> Tensor:
         """Where the weights, as they are at the start of that epoch, must not change."""
-        parameters, where = self.parameters, (turn.round_number, turn.client)
-        if parameters.asks_everybody:
-            active = self._opened_mask(view)
-        elif parameters.mask == "random":
-            active = self._drawn(*where, epoch)
-        elif parameters.by_sensitivity:
-            key = derive_key(self.task.seed, "sensitivity", *where, epoch)
-            share, largest = parameters.active_fraction, parameters.takes_largest
-            active = self.calibration.choose(self.task.flat, weights, data, share, largest, key)
-        else:
-            active = keep_exactly(weights.abs().numpy(), self.count, parameters.takes_largest)
-        return torch.from_numpy(~active)
+        where = (turn.round_number, turn.client, epoch)
+        return torch.from_numpy(~self._active(weights.numpy(), view, data, where))
 
     # The server half: that of all weights, on whole changes.
 
     def start(self) -> State:
-        state = super().start()
-        if self.parameters.asks_everybody:
+        state = self.exchange.start()
+        if self.calibration is not None:
             state["mask"] = pack_bits(np.ones(self.size, dtype=np.bool_))
             state["sensitivity"] = np.zeros(self.size, dtype=np.float32)
         return state
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
-        super().examine(view, payloads, examples, client)
+        self.exchange.examine(view, {**payloads, "sensitivity": None}, examples, client)
         if "sensitivity" in payloads:
+            # Squares of gradients can be anything; all that is made of them is an order of places.
+            check_within(payloads["sensitivity"], float(np.finfo(np.float32).max), "sensitivity")
             check_not_negative(payloads["sensitivity"], "sensitivity")
-
-    def farthest(self, part: Part, view: Any) -> float:
-        # Squares of gradients can be anything; all that is made of them is an order of places.
-        return float(np.finfo(np.float32).max) if part.name == "sensitivity" else super().farthest(part, view)
 
     def accumulate(
         self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
         whole = dict(payloads)
-        if not self.parameters.tells_places:
+        if not self.masking.tells_places:
             whole["weights"] = np.zeros(self.size, dtype=np.float32)
             whole["weights"][self.sent_places(view, round_number, client)] = payloads["weights"]
-        if self.parameters.asks_everybody and not self.calibrating(round_number):
+        if self.calibration is not None and not self.calibrating(round_number):
             whole["sensitivity"] = np.zeros(self.size, dtype=np.float32)
-        weight = examples if self.parameters.weighting == "examples" else min(examples, 1)
-        super().accumulate(accumulator, view, whole, weight, round_number, client)
+        self.exchange.accumulate(accumulator, view, whole, examples, round_number, client)
 
     def step(self, state: State, accumulator: Any, round_number: int) -> State:
-        after = super().step(state, accumulator, round_number)
-        if not self.parameters.asks_everybody:
+        after = self.exchange.step(state, accumulator, round_number)
+        if self.calibration is None:
             return after
         scores, mask = np.asarray(after["sensitivity"]), np.asarray(state["mask"])
         after["mask"], after["sensitivity"] = mask, np.zeros_like(scores)
         if self.calibrating(round_number):
-            left = self.calibration.count_after(self.size, self.parameters.active_fraction, round_number + 1)
-            kept = keep_exactly(scores, left, self.parameters.takes_largest, unpack_bits(mask, self.size))
-            after["mask"] = pack_bits(kept)
+            kept, share = unpack_bits(mask, self.size), self.masking.active_fraction
+            after["mask"] = pack_bits(self.calibration.narrowed(kept, scores, share, round_number + 1))
         return after

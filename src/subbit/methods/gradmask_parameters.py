@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from subbit.aggregate.pieces import Mean
+from subbit.codecs.dense import Dense
+from subbit.config.pieces import choice
 from subbit.config.values import require
-from subbit.methods.sensitivity import Calibration
-from subbit.methods.weight_parameters import WeightParameters
+from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorUp
+from subbit.local.optimizers import Sgd
+from subbit.local.training import Local
+from subbit.methods.gradmask_masks import GradientMask, RandomMask
 from subbit.models.sparse_sgd import MomentumPolicy
 
 
 @dataclass(frozen=True)
-class GradMaskParameters(WeightParameters):
-    optimizer: Literal["sgd"] = "sgd"
-    learning_rate: float = 0.03
-    mask: Literal["random", "least-sensitive", "most-sensitive", "lowest-magnitude", "highest-magnitude"] = "random"
+class Masking:
+    """Which weights a client may change, and what of them goes up."""
+
+    mask: GradientMask = choice("gradient-mask", RandomMask())
     active_fraction: float = 0.3
     """Share of the weights that a client may change."""
     mask_every: Literal["round", "epoch"] = "round"
@@ -23,74 +28,77 @@ class GradMaskParameters(WeightParameters):
     """A mask of each client's own, or one for all."""
     mask_momentum: MomentumPolicy = "buffer"
     """`none`, the paper's, lets a weight that has just been frozen go on moving: see `SparseSGDM`."""
-    fisher: Literal["per-sample", "batch"] = "per-sample"
-    fisher_labels: Literal["true", "model"] = "true"
-    calibration_examples: int | None = 128
-    """Examples from which a client measures sensitivities; none: all of its own."""
-    calibration_rounds: int = 1
-    damping: float = 0.1
-    """In calibration of several rounds: factor of the weights that are out already."""
     send: Literal["active", "all"] = "active"
     """`all`: the zeros of frozen places are sent too, as in the paper."""
-    weighting: Literal["examples", "clients"] = "examples"
-    """Weights of the mean: a client's number of examples, or the same for all."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         share = self.active_fraction
         require(0 < share <= 1, f"active_fraction={share}: needs a share above 0, at most 1")
-        self.calibration()
-        local = self.mask != "random" and self.mask_every == "epoch"
         require(
-            not (local and self.mask_scope == "global"),
-            f"mask={self.mask} in every epoch depends on what a client has learned since the broadcast: "
+            not (self._follows_training and self.mask_scope == "global"),
+            f"mask={self.mask.name} in every epoch depends on what a client has learned since the broadcast: "
             "use mask_scope=client, or mask_every=round",
         )
-        require(
-            self.aggregator == "mean" or self.mask_scope == "global",
-            f"aggregator={self.aggregator}: most clients leave a place as it is, and so would their median; "
-            "use mask_scope=global, where all change the same places",
-        )
-        require(
-            self.codec == "dense" or not self.tells_places,
-            f"codec={self.codec}: places of a client's own mask go up with their float32 values; "
-            "use mask_scope=global, or a mask that both sides know",
-        )
-        require(
-            not self.remembers_losses,
-            f"codec={self.codec}: what it loses belongs to places that may be frozen in the next round; "
-            "use error_feedback=false",
-        )
-
-    def calibration(self) -> Calibration:
-        return Calibration(
-            fisher=self.fisher,
-            labels=self.fisher_labels,
-            examples=self.calibration_examples,
-            batch_size=self.batch_size,
-            rounds=self.calibration_rounds,
-            damping=self.damping,
-        )
 
     @property
-    def by_sensitivity(self) -> bool:
-        return self.mask.endswith("sensitive")
-
-    @property
-    def takes_largest(self) -> bool:
-        return self.mask in ("most-sensitive", "highest-magnitude")
-
-    @property
-    def asks_everybody(self) -> bool:
-        """Clients' sensitivities are averaged into one mask."""
-        return self.by_sensitivity and self.mask_scope == "global"
+    def _follows_training(self) -> bool:
+        return self.mask.follows != "key" and self.mask_every == "epoch"
 
     @property
     def tells_places(self) -> bool:
         """Only the client knows which values it sends."""
-        own = self.by_sensitivity and self.mask_scope == "client"
+        own = self.mask.follows == "examples" and self.mask_scope == "client"
         return own and self.mask_every == "round" and self.send == "active"
 
     @property
     def sends_everything(self) -> bool:
-        return self.send == "all" or (self.mask != "random" and self.mask_every == "epoch")
+        return self.send == "all" or self._follows_training
+
+
+def is_sgd(optimizer: Any) -> bool:
+    return optimizer is Sgd
+
+
+@dataclass(frozen=True)
+class MomentumSgd(Sgd):
+    """What `SparseSGDM` takes the place of: it has no Nesterov's momentum."""
+
+    nesterov: bool = field(default=False, repr=False)
+
+
+@dataclass(frozen=True)
+class SparseLocal(Local):
+    optimizer: MomentumSgd = choice("optimizer", MomentumSgd(), accepts=is_sgd)
+
+
+@dataclass(frozen=True)
+class SparseUp(VectorUp):
+    whole: bool = field(default=False, repr=False)
+    """No option here: a frozen place has no value of its own to send."""
+
+
+@dataclass(frozen=True)
+class GradMaskParameters:
+    mask: Masking = Masking()
+    local: SparseLocal = SparseLocal(learning_rate=0.03)
+    up: SparseUp = SparseUp()
+    down: VectorDown = VectorDown()
+    aggregate: VectorAggregate = VectorAggregate()
+
+    def __post_init__(self) -> None:
+        aggregator, codec = self.aggregate.aggregator, self.up.codec
+        require(
+            isinstance(aggregator, Mean) or self.mask.mask_scope == "global",
+            f"aggregator={aggregator.name}: most clients leave a place as it is, and so would their median; "
+            "use mask_scope=global, where all change the same places",
+        )
+        require(
+            codec == Dense() or not self.mask.tells_places,
+            f"codec={codec.name}: places of a client's own mask go up with their float32 values; "
+            "use mask_scope=global, or a mask that both sides know",
+        )
+        require(
+            not self.up.feeds_back,
+            f"codec={codec.name}: what it loses belongs to places that may be frozen in the next round; "
+            "use error_feedback=false",
+        )
