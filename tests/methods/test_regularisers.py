@@ -17,7 +17,7 @@ from subbit.local.regularisers import Contrast, Moon, contrast
 from subbit.methods.base import Turn
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
-from tests.problems import conv_net, digits_problem, mlp, settings
+from tests.problems import conv_net, digits_problem, settings
 
 ONE_STEP = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 0.5, "batch_size": 1000}
 

@@ -107,7 +107,7 @@ class Tables:
         tables = [field.name for field in dataclasses.fields(schema) if is_table(field)]
         self.tables = {"": Table("", schema, defaults)}
         for name in tables:
-            piece = defaults[name]
+            piece: Any = defaults[name]
             own = {field.name: getattr(piece, field.name) for field in dataclasses.fields(piece) if field.init}
             self.tables[name] = Table(name, type(piece), own)
         for word, value in words.items():

@@ -86,6 +86,6 @@ def _piece_of(name: str, torch_class: type[torch.optim.Optimizer]) -> Any:
 
 
 for _name, _class in sorted(vars(torch.optim).items()):
-    if isinstance(_class, type) and issubclass(_class, torch.optim.Optimizer) and _name not in NOT_FOR_A_VECTOR:
-        if _name.lower() not in ("adam", "sgd"):
-            globals()[_name] = register("optimizer", _name.lower())(_piece_of(_name.lower(), _class))
+    _is_optimizer = isinstance(_class, type) and issubclass(_class, torch.optim.Optimizer)
+    if _is_optimizer and _name not in (*NOT_FOR_A_VECTOR, "Adam", "SGD"):
+        globals()[_name] = register("optimizer", _name.lower())(_piece_of(_name.lower(), _class))

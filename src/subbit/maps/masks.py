@@ -95,11 +95,12 @@ class Mask(BoundMap):
         if form != "keep":
             gain = math.e if form == "signed-e" else math.sqrt(2)
             self.frozen = signed_weights(self.frozen, task.flat.template, "fan-in", gain=gain)
-        drawn = not isinstance(piece, ThresholdMap)
-        self.cut = 1 << 31 if drawn else math.ceil(piece.tau * FULL)
-        self.network = (
-            BernoulliMask(self.frozen, piece.straight_through) if drawn else _by_threshold(self.frozen, piece)
-        )
+        if isinstance(piece, ThresholdMap):
+            self.network = ThresholdMask(self.frozen, piece.tau)
+            self.cut = math.ceil(piece.tau * FULL)
+        else:
+            self.network = BernoulliMask(self.frozen, piece.straight_through)
+            self.cut = 1 << 31
 
     def start(self) -> Vector:
         scores: Vector = self.scores(self.initial_thresholds()).numpy()
@@ -145,10 +146,6 @@ class Mask(BoundMap):
             bits = self.cut_mask(thresholds) if network == "thresholded" else sample_bits(thresholds, key)
             factor = unpack_bits(bits, self.size).astype(np.float32)
         torch.mul(self.frozen, torch.from_numpy(factor), out=self.task.flat.weights)
-
-
-def _by_threshold(frozen: Tensor, piece: MaskMap) -> ThresholdMask:
-    return ThresholdMask(frozen, piece.tau if isinstance(piece, ThresholdMap) else 0.5)
 
 
 def scores_of_thresholds(thresholds: Thresholds) -> Tensor:

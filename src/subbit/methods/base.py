@@ -21,7 +21,10 @@ from torch import nn
 from subbit.codecs import Shared
 from subbit.data.examples import Examples
 from subbit.exchange.base import Changes as Changes
-from subbit.exchange.base import Exchange, Payloads, State, Update
+from subbit.exchange.base import Exchange as Exchange
+from subbit.exchange.base import Payloads as Payloads
+from subbit.exchange.base import State as State
+from subbit.exchange.base import Update as Update
 from subbit.exchange.base import Held as Held
 from subbit.exchange.base import Part as Part
 from subbit.exchange.base import as_float32 as as_float32
@@ -68,7 +71,7 @@ class Method(Generic[ParametersType]):
     def map_piece(cls, parameters: ParametersType) -> MapPiece:
         """What is trained, before it is bound to a task."""
         piece = getattr(parameters, "map", WeightMap())
-        return piece.map if isinstance(piece, MapChoice) else piece  # type: ignore[no-any-return]
+        return piece.map if isinstance(piece, MapChoice) else piece
 
     @classmethod
     def default_selection(cls, parameters: ParametersType, blocks: int, pretrained: bool) -> str:

@@ -61,8 +61,8 @@ TOPK = Variant(
     words={"codec": "topk"},
     presets={"default": {}, "paper": {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.5, "epochs": 5}},
 )
-"""Error feedback: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018. Paper 004 counts no bits for the
-places; here they cost what they cost (`subbit.codecs.topk`)."""
+"""Error feedback: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018. Paper 004 counts no bits for
+the places; here they cost what they cost (`subbit.codecs.topk`)."""
 
 EDEN = Variant(
     FedAvg,
