@@ -25,29 +25,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from subbit.codecs import Codec, Kind, Shared
+from subbit.codecs import Kind, Shared
 from subbit.data.examples import Examples
 from subbit.methods.honest import FAR, check_within, largest
 from subbit.models.flat import FlatModel
+from subbit.wire.channel import Part as Part  # What a method sends is listed in parts: part of this seam.
 from subbit.wire.frame import MAXIMUM_EXAMPLES
 
 ParametersType = TypeVar("ParametersType")
 State = dict[str, NDArray[Any] | int | float]
 Payloads = dict[str, Any]
 Held = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One payload that travels in a direction: its name, its codec and its number of places."""
-
-    name: str
-    codec: Codec[Any]
-    size: int
-    optional: bool = False
-    """The payload may be None: then no frame is sent for it, and None arrives."""
-    one_off: bool = False
-    """Sent once, such as a structure: counted beside the rounds, not in bits per parameter."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from subbit.runtime.memory import Memory, turn_number
 from subbit.runtime.messages import Failure, Order, Purpose, Reply, decode_parts, encode_parts
 from subbit.runtime.selection import own_loss, pack_loss
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import Direction
+from subbit.wire.channel import up
 
 
 def client_turn(workplace: Workplace, order: Order) -> Reply:
@@ -45,19 +45,11 @@ def _answer(workplace: Workplace, order: Order) -> tuple[Reply, Memory]:
 
 
 def _turn(workplace: Workplace, order: Order, memory: Memory) -> Reply:
-    where = (order.round_number, order.client)
+    where = up(order.round_number, order.client)
     method, view = _receive(workplace, order, memory)
-    update = method.train(view, workplace.problem.client_data(order.client), Turn(*where, memory))
-    frames = encode_parts(
-        method,
-        order.phase,
-        Direction.UP,
-        update.payloads,
-        view,
-        *where,
-        receiver=order.client,
-        examples=update.examples,
-    )
+    turn = Turn(order.round_number, order.client, memory)
+    update = method.train(view, workplace.problem.client_data(order.client), turn)
+    frames = encode_parts(method, order.phase, where, update.payloads, view, update.examples)
     observations = dict(update.observations)
     # Bits that may arrive as others. A distribution from which the coder draws has no bits that could flip.
     lossy = [
@@ -67,7 +59,7 @@ def _turn(workplace: Workplace, order: Order, memory: Memory) -> Reply:
     ]
     if lossy:
         # What the server will read instead of what was meant: known here, where both are.
-        decoded, _ = decode_parts(method, order.phase, Direction.UP, frames, view, *where, receiver=order.client)
+        decoded, _ = decode_parts(method, order.phase, where, frames, view)
         observations["false_flips"] = sum(
             count_ones(decoded[part.name] & ~update.payloads[part.name]) for part in lossy
         )
