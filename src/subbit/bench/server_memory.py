@@ -29,7 +29,7 @@ from subbit.flower.engine import FlowerEngine
 from subbit.flower.records import reply_to_records
 from subbit.runtime.messages import Reply, decode_parts, encode_parts
 from subbit.runtime.problem import Problem
-from subbit.runtime.round import ServerState, run_round
+from subbit.runtime.round import Cohort, ServerState, run_round
 from subbit.runtime.workplace import Workplace
 from subbit.wire.channel import down, up
 from subbit.wire.ledger import Ledger
@@ -109,9 +109,8 @@ def measure(participants: int) -> dict[str, float]:
     engine = FlowerEngine(cast(Any, grid), workplace)
     state = ServerState("main", 0, workplace.method("main").start())
     before = peak_megabytes()
-    report = run_round(
-        workplace.method("main"), state, engine, Ledger(), problem.clients_with_data(), settings.run.quorum, None
-    )
+    cohort = Cohort(problem.clients_with_data(), settings.run.quorum)
+    report = run_round(workplace.method("main"), state, engine, Ledger(), cohort)
     return {"participants": len(report.answered), "before_mb": before, "peak_mb": peak_megabytes()}
 
 
