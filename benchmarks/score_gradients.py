@@ -61,6 +61,7 @@ def main(config: str) -> None:
     state = ServerState("head", 0, workplace.method("head").start())
     cohort = Cohort(workplace.problem.clients_with_data(), quorum=1.0)
     run_round(workplace.method("head"), state, InProcess(workplace, 1), Ledger(), cohort)
+    workplace.attach("main")
     workplace.write_head(np.asarray(state.method["head"]))
     each = gradients(workplace)
     energy = each.square().sort(dim=1, descending=True).values.mean(dim=0)

@@ -50,10 +50,11 @@ def _failure(error: Exception) -> Failure:
 
 def _receive(workplace: Workplace, order: Order, memory: Memory) -> tuple[Method[Any], Any]:
     """The method, with the module bound to it, and what its broadcast means; the memory gains what has arrived."""
-    method = workplace.method(order.phase)
+    workplace.attach(order.phase)
     if order.head_frame is not None:
         memory["fitted-head"] = workplace.unpack_head(order.head_frame)
     workplace.write_head(memory.get("fitted-head"))
+    method = workplace.method(order.phase)
     return method, receive(method, order, memory)
 
 

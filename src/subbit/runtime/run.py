@@ -144,9 +144,9 @@ def _fit_head(workplace: Workplace, state: ServerState, engine: Engine, ledger: 
     report = run_round(workplace.method("head"), state, engine, ledger, cohort)
     head = state.method["head"]
     state.head = None if isinstance(head, int | float) else head
-    main = workplace.method("main")
+    workplace.attach("main")
     workplace.write_head(state.head)
-    state.phase, state.next_round, state.method = "main", 0, main.start()
+    state.phase, state.next_round, state.method = "main", 0, workplace.method("main").start()
     events.append(_event("head", 0, report, None, time.monotonic() - started))
     _close_round(workplace, ledger, events[-1])
 

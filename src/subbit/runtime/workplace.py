@@ -122,10 +122,12 @@ class Workplace:
         )
 
     def method(self, phase: Phase) -> Method[Any]:
-        """The phase's method, with the module bound to its flat model."""
-        method = self._methods[phase]
-        method.task.flat.attach()
-        return method
+        return self._methods[phase]
+
+    def attach(self, phase: Phase) -> None:
+        """Bind the module to the phase's flat model: before the module is run, or a head is written into it, for that
+        phase. Both phases are on one module, so it is bound to one of them at a time, at first to the main phase."""
+        self._methods[phase].task.flat.attach()
 
     # The fitted head.
 
@@ -161,6 +163,7 @@ class Workplace:
 
     def write_network(self, state: State | None, network: str, key: int, head: NDArray[np.float32] | None) -> None:
         """The network of a state, or, without one, the module as it was before the main phase."""
+        self.attach("main")
         method = self.method("main")
         if state is not None:
             method.write_network(state, network, key)
