@@ -36,7 +36,7 @@ from subbit.runtime.messages import Order, Reply, encode_parts
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, run_job
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import Direction
+from subbit.wire.channel import up
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 A_ROUND = 50
@@ -168,10 +168,8 @@ class Tiny(InProcess):
         method = self.workplace.method("main")
         payloads = {part.name: np.zeros(part.size, dtype=np.float32) for part in method.up_parts()}
         for order in orders:
-            where = (order.round_number, order.client)
-            frames = encode_parts(
-                method, "main", Direction.UP, payloads, None, *where, receiver=order.client, examples=EXAMPLES
-            )
+            where = up(order.round_number, order.client)
+            frames = encode_parts(method, "main", where, payloads, None, EXAMPLES)
             yield Reply(order.client, frames, observations={"loss": 1.0})
 
 

@@ -22,7 +22,7 @@ from subbit.methods.subbit import Subbit
 from subbit.randomness import derive_key
 from subbit.runtime.engines import InProcess
 from subbit.runtime.problem import build_problem
-from subbit.runtime.round import ServerState, run_round
+from subbit.runtime.round import Cohort, ServerState, run_round
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 
@@ -58,15 +58,9 @@ def main(config: str) -> None:
     workplace = Workplace(build_problem(settings.run), settings)
     assert isinstance(workplace.method("main"), Subbit)
     state = ServerState("head", 0, workplace.method("head").start())
-    run_round(
-        workplace.method("head"),
-        state,
-        InProcess(workplace, 1),
-        Ledger(),
-        workplace.problem.clients_with_data(),
-        1.0,
-        None,
-    )
+    cohort = Cohort(workplace.problem.clients_with_data(), quorum=1.0)
+    run_round(workplace.method("head"), state, InProcess(workplace, 1), Ledger(), cohort)
+    workplace.attach("main")
     workplace.write_head(np.asarray(state.method["head"]))
     each = gradients(workplace)
     energy = each.square().sort(dim=1, descending=True).values.mean(dim=0)

@@ -16,7 +16,7 @@ from subbit.runtime.downlink import receive
 from subbit.runtime.engines import InProcess
 from subbit.runtime.messages import Order, Reply, decode_parts, encode_parts
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import Direction
+from subbit.wire.channel import up
 
 
 class WithLiars(InProcess):
@@ -49,17 +49,13 @@ class WithLiars(InProcess):
     def forged(self, order: Order, reply: Reply, name: str, random: Random) -> Frames:
         if name in FRAMES:
             return FRAMES[name](reply.frames, self.last, self.earlier.get(order.client, ()), random)
-        method, where = self.workplace.method(order.phase), (order.round_number, order.client)
+        method, where = self.workplace.method(order.phase), up(order.round_number, order.client)
         view = receive(method, order, self.workplace.memories.read(order.client, order.kept))
-        payloads, examples = decode_parts(
-            method, order.phase, Direction.UP, reply.frames, view, *where, receiver=order.client
-        )
+        payloads, examples = decode_parts(method, order.phase, where, reply.frames, view)
         lies = {part: None if value is None else PAYLOADS[name](value, random) for part, value in payloads.items()}
         try:
             with np.errstate(all="ignore"):
-                return encode_parts(
-                    method, order.phase, Direction.UP, lies, view, *where, receiver=order.client, examples=examples
-                )
+                return encode_parts(method, order.phase, where, lies, view, examples)
         except Exception:  # The codec does not carry such a payload: then rubbish in a good frame.
             return FRAMES["rubbish in a good frame"](reply.frames, (), (), random)
 

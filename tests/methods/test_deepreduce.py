@@ -11,7 +11,7 @@ from subbit.methods.base import Turn
 from subbit.runtime.client import client_turn
 from subbit.runtime.messages import Order, decode_parts, encode_parts
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import EVERYONE, Direction
+from subbit.wire.channel import down, up
 from tests.problems import digits_problem, mlp, settings
 
 
@@ -49,11 +49,11 @@ def test_the_own_rate_of_deepreduce_costs_three_bits_per_parameter() -> None:
 def test_the_client_counts_exactly_the_ones_that_the_server_reads_too_many() -> None:
     place = workplace(target_bpp=0.8)
     method = place.method("main")
-    frames = encode_parts(method, "main", Direction.DOWN, method.broadcast(method.start(), 0), None, 0, 0, EVERYONE)
+    frames = encode_parts(method, "main", down(0), method.broadcast(method.start(), 0), None)
     reply = client_turn(place, Order("main", 0, 1, frames))
     assert reply.failure is None
     view = method.open(method.broadcast(method.start(), 0), 0)
-    payloads, examples = decode_parts(method, "main", Direction.UP, reply.frames, view, 0, 1, receiver=1)
+    payloads, examples = decode_parts(method, "main", up(0, 1), reply.frames, view)
     meant = method.train(view, digits_problem().client_data(1), Turn(0, 1, {})).payloads["mask"]
     accumulator = method.accumulator()
     method.accumulate(accumulator, view, payloads, examples, 0, 1)

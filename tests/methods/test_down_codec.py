@@ -16,7 +16,7 @@ from subbit.report.folder import RunFolder
 from subbit.runtime.downlink import Broadcasts, make_downlink, receive
 from subbit.runtime.engines import InProcess
 from subbit.runtime.messages import Order
-from subbit.runtime.round import ServerState, run_round
+from subbit.runtime.round import Cohort, ServerState, run_round
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
@@ -77,7 +77,7 @@ def test_clients_hold_what_the_server_thinks(method: str) -> None:
     main = workplace.method("main")
     state = ServerState("main", 0, main.start())
     for _ in range(4):
-        report = run_round(main, state, InProcess(workplace, 1), Ledger(), list(range(6)), 1.0, None)
+        report = run_round(main, state, InProcess(workplace, 1), Ledger(), Cohort(list(range(6)), 1.0))
         assert not report.failures
     assert state.broadcasts.held is not None
     for client, number in state.broadcasts.seen.items():

@@ -59,13 +59,13 @@ def test_a_fitted_head_beats_the_one_it_started_from(head: str) -> None:
     workplace = Workplace(problem, settings(head=head, head_epochs=20, select="2.weight"))
     method = workplace.method("head")
     state, accumulator = method.start(), method.accumulator()
-    workplace.method("main")
     before = workplace.correct(np.arange(100)).sum()
+    workplace.attach("head")
     for client in range(3):
-        update = workplace.method("head").train(None, problem.client_data(client), Turn(0, client, {}))
+        update = method.train(None, problem.client_data(client), Turn(0, client, {}))
         method.accumulate(accumulator, None, update.payloads, update.examples, 0, client)
     state = method.step(state, accumulator, 0)
-    workplace.method("main")
+    workplace.attach("main")
     workplace.write_head(state["head"])
     assert workplace.correct(np.arange(100)).sum() > before + 30
 

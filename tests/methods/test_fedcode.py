@@ -17,7 +17,8 @@ from subbit.report.folder import RunFolder
 from subbit.runtime.messages import decode_parts, encode_parts
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import EVERYONE, HEADER_BYTES, Direction
+from subbit.wire.channel import down
+from subbit.wire.frame import HEADER_BYTES
 from subbit.wire.ledger import Ledger
 from tests.problems import conv_net, digits_problem, settings
 
@@ -87,25 +88,14 @@ def test_what_is_held_survives_a_snapshot_bit_by_bit(batchnorm: str) -> None:
     method = Workplace(problem, settings(method="fedcode", clusters=4, batchnorm=batchnorm)).method("main")
     held, state = method.changes.first(), method.start()
     for number in range(4):
-        frames = encode_parts(
-            method,
-            "main",
-            Direction.DOWN,
-            method.changes.change(state, held, number),
-            held,
-            number,
-            0,
-            receiver=EVERYONE,
-        )
-        payloads, _ = decode_parts(method, "main", Direction.DOWN, frames, held, number, 0, receiver=EVERYONE)
+        frames = encode_parts(method, "main", down(number), method.changes.change(state, held, number), held)
+        payloads, _ = decode_parts(method, "main", down(number), frames, held)
         held = method.changes.follow(held, payloads, number)
         state["weights"] = state["weights"] * np.float32(1.1)
     assert len(np.unique(held["weights"])) <= 4
     assert set(np.unique(held["weights"])) <= set(held["codebook"])
-    frames = encode_parts(
-        method, "snapshot", Direction.DOWN, method.changes.snapshot(held), None, 3, 0, receiver=EVERYONE
-    )
-    payloads, _ = decode_parts(method, "snapshot", Direction.DOWN, frames, None, 3, 0, receiver=EVERYONE)
+    frames = encode_parts(method, "snapshot", down(3), method.changes.snapshot(held), None)
+    payloads, _ = decode_parts(method, "snapshot", down(3), frames, None)
     restored = method.changes.restore(payloads)
     assert {name: value.tobytes() for name, value in restored.items()} == {
         name: value.tobytes() for name, value in held.items()

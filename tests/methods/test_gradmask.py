@@ -24,7 +24,8 @@ from subbit.report.compare import contender_settings, parse_contender
 from subbit.runtime.messages import decode_parts, encode_parts
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import HEADER_BYTES, Direction
+from subbit.wire.channel import up
+from subbit.wire.frame import HEADER_BYTES
 from tests.problems import conv_net, digits_problem, mlp, settings
 
 ROOT = Path(__file__).parent.parent.parent
@@ -48,10 +49,9 @@ def turn_of(method: GradMask, client: int = 1, number: int = 0, state: Any = Non
 
 def received(method: GradMask, view: Any, update: Update, client: int = 1, number: int = 0) -> tuple[np.ndarray, int]:
     """The change as the server adds it, after encoding and decoding, and the bytes that it took."""
-    frames = encode_parts(
-        method, "main", Direction.UP, update.payloads, view, number, client, client, examples=update.examples
-    )
-    payloads, examples = decode_parts(method, "main", Direction.UP, frames, view, number, client, client)
+    where = up(number, client)
+    frames = encode_parts(method, "main", where, update.payloads, view, update.examples)
+    payloads, examples = decode_parts(method, "main", where, frames, view)
     accumulator = method.accumulator()
     method.accumulate(accumulator, view, payloads, examples, number, client)
     return np.asarray(accumulator.mean())[:SIZE], sum(map(len, frames))

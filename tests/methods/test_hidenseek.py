@@ -17,7 +17,7 @@ from subbit.models.pruning import input_of_ones, surviving_places
 from subbit.runtime.client import client_turn
 from subbit.runtime.messages import Order, encode_parts
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import EVERYONE, Direction
+from subbit.wire.channel import down
 from tests.problems import MODULES, digits_problem, settings
 
 
@@ -171,7 +171,7 @@ def test_a_client_that_pruned_otherwise_refuses_the_broadcast() -> None:
     """The same number of survivors, in other places: without the check the signs would land on other weights."""
     server, client = make(), Workplace(digits_problem(), settings(method="hidenseek", saliency="magnitude"))
     assert server.map.size == client.method("main").map.size
-    frames = encode_parts(server, "main", Direction.DOWN, server.broadcast(server.start(), 0), None, 0, 0, EVERYONE)
+    frames = encode_parts(server, "main", down(0), server.broadcast(server.start(), 0), None)
     reply = client_turn(client, Order("main", 0, 0, frames))
     assert reply.failure is not None
     assert reply.failure.cause == "template"

@@ -14,7 +14,7 @@ from subbit.methods.base import Turn
 from subbit.runtime.client import client_turn
 from subbit.runtime.messages import Order, decode_parts, encode_parts
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import EVERYONE, Direction
+from subbit.wire.channel import down, up
 from tests.problems import digits_problem, mlp, settings
 
 
@@ -59,7 +59,7 @@ def test_the_mask_of_the_server_has_the_rates_of_the_client_at_the_price_of_thei
 def test_a_turn_sends_the_posterior_and_reports_its_divergence_and_no_flips() -> None:
     place = workplace(epochs=8)
     method = place.method("main")
-    frames = encode_parts(method, "main", Direction.DOWN, method.broadcast(method.start(), 0), None, 0, 0, EVERYONE)
+    frames = encode_parts(method, "main", down(0), method.broadcast(method.start(), 0), None)
     reply = client_turn(place, Order("main", 0, 1, frames))
     assert reply.failure is None
     assert set(reply.observations) == {"loss", "divergence"}
@@ -72,7 +72,7 @@ def test_a_turn_sends_the_posterior_and_reports_its_divergence_and_no_flips() ->
     divergence = (q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p))).mean() / math.log(2)
     assert reply.observations["divergence"] == pytest.approx(divergence, rel=1e-3)
 
-    payloads, examples = decode_parts(method, "main", Direction.UP, reply.frames, view, 0, 1, receiver=1)
+    payloads, examples = decode_parts(method, "main", up(0, 1), reply.frames, view)
     accumulator = method.accumulator()
     method.accumulate(accumulator, view, payloads, examples, 0, 1)
     raised, lowered = q > p + 0.1, q < p - 0.1

@@ -16,7 +16,7 @@ from subbit.runtime.engines import InProcess
 from subbit.runtime.messages import Order, Reply, decode_parts, encode_parts
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import EVERYONE, Direction
+from subbit.wire.channel import down, up
 from tests.problems import digits_problem, mlp, settings
 
 Lie = Callable[[Any, int], Any]
@@ -36,17 +36,13 @@ class WithLiars(InProcess):
             yield self.forged(order, reply) if order.client in LIARS else reply
 
     def forged(self, order: Order, reply: Reply) -> Reply:
-        method, where = self.workplace.method("main"), (order.round_number, order.client)
-        broadcast, _ = decode_parts(method, "main", Direction.DOWN, order.frames, None, *where, receiver=EVERYONE)
+        method, where = self.workplace.method("main"), up(order.round_number, order.client)
+        broadcast, _ = decode_parts(method, "main", down(order.round_number), order.frames, None)
         view = method.open(broadcast, order.round_number)
-        payloads, examples = decode_parts(
-            method, "main", Direction.UP, reply.frames, view, *where, receiver=order.client
-        )
-        key = derive_key(0, "lie", *where)
+        payloads, examples = decode_parts(method, "main", where, reply.frames, view)
+        key = derive_key(0, "lie", order.round_number, order.client)
         lies = {name: self.lie(payload, key) for name, payload in payloads.items()}
-        frames = encode_parts(
-            method, "main", Direction.UP, lies, view, *where, receiver=order.client, examples=examples
-        )
+        frames = encode_parts(method, "main", where, lies, view, examples)
         return Reply(order.client, frames)
 
 

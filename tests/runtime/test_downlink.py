@@ -16,7 +16,7 @@ from subbit.runtime.downlink import Broadcasts, make_downlink, receive
 from subbit.runtime.engines import InProcess
 from subbit.runtime.memory import NO_MEMORY
 from subbit.runtime.messages import Order
-from subbit.runtime.round import ServerState, make_orders, run_round
+from subbit.runtime.round import Cohort, ServerState, make_orders, run_round
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
@@ -35,7 +35,7 @@ def rounds(count: int) -> tuple[Workplace, ServerState, Ledger]:
     method, ledger = workplace.method("main"), Ledger()
     state = ServerState("main", 0, method.start())
     for _ in range(count):
-        run_round(method, state, InProcess(workplace, 1), ledger, list(range(6)), 1.0, None)
+        run_round(method, state, InProcess(workplace, 1), ledger, Cohort(list(range(6)), 1.0))
     return workplace, state, ledger
 
 
@@ -98,10 +98,10 @@ def test_a_client_that_lost_its_memory_is_a_newcomer_in_the_next_round() -> None
     client = next(client for client, number in state.broadcasts.seen.items() if number == 1)
     state.kept.pop(client)  # It was there in the last round, so it is sent the change alone.
     method, engine = workplace.method("main"), InProcess(workplace, 1)
-    report = run_round(method, state, engine, ledger, [client, (client + 1) % 6], 0.1, None)
+    report = run_round(method, state, engine, ledger, Cohort([client, (client + 1) % 6], 0.1))
     assert report.failures[client].cause == "memory"
     assert client not in state.broadcasts.seen
-    report = run_round(method, state, engine, ledger, [client, (client + 1) % 6], 1.0, None)
+    report = run_round(method, state, engine, ledger, Cohort([client, (client + 1) % 6], 1.0))
     assert not report.failures
 
 

@@ -19,7 +19,7 @@ from subbit.runtime.engines import InProcess
 from subbit.runtime.messages import Order, Reply, decode_parts, encode_parts
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import Direction
+from subbit.wire.channel import up
 from tests.problems import digits_problem, settings
 
 Lie = Callable[[dict[str, Any]], dict[str, Any]]
@@ -39,21 +39,11 @@ class WithOneLiar(InProcess):
             yield self.forged(order, reply) if order.client == LIAR and order.purpose == "train" else reply
 
     def forged(self, order: Order, reply: Reply) -> Reply:
-        method, where = self.workplace.method(order.phase), (order.round_number, order.client)
+        method, where = self.workplace.method(order.phase), up(order.round_number, order.client)
         view = receive(method, order, self.workplace.memories.read(order.client, order.kept))
-        payloads, examples = decode_parts(
-            method, order.phase, Direction.UP, reply.frames, view, *where, receiver=order.client
-        )
-        frames = encode_parts(
-            method,
-            order.phase,
-            Direction.UP,
-            self.lie(payloads),
-            view,
-            *where,
-            receiver=order.client,
-            examples=examples if self.examples is None else self.examples,
-        )
+        payloads, examples = decode_parts(method, order.phase, where, reply.frames, view)
+        told = examples if self.examples is None else self.examples
+        frames = encode_parts(method, order.phase, where, self.lie(payloads), view, told)
         return dataclasses.replace(reply, frames=frames)
 
 
@@ -144,7 +134,7 @@ def taken(values: dict[int, float], keep: int = intake.MOST_BYTES) -> tuple[dict
     taking = intake.Intake(method, "main", view, 0, ruin)
     for client, value in values.items():
         payloads = {part.name: np.full(part.size, value, dtype=np.float32) for part in method.up_parts()}
-        frames = encode_parts(method, "main", Direction.UP, payloads, view, 0, client, receiver=client, examples=10)
+        frames = encode_parts(method, "main", up(0, client), payloads, view, examples=10)
         taking.add(client, frames)
     return taking.step(state)
 
@@ -181,5 +171,5 @@ def test_a_frame_of_another_run_of_the_same_configuration_is_refused() -> None:
     assert [len(frame) for frame in frames["aa"]] == [len(frame) for frame in frames["bb"]]
     assert all(one[40:] == other[40:] for one, other in zip(*frames.values(), strict=True)), "payloads are the same"
     with pytest.raises(FrameError) as caught:
-        decode_parts(method, "main", Direction.UP, frames["aa"], downlink.view, 0, 0, receiver=0)
+        decode_parts(method, "main", up(0, 0), frames["aa"], downlink.view)
     assert caught.value.cause == "template"

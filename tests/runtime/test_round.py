@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from subbit.errors import QuorumError
 from subbit.runtime.client import EvaluationOrder, client_turn
 from subbit.runtime.messages import Failure, Order, Reply
-from subbit.runtime.round import RoundReport, ServerState, choose_participants, in_order, run_round
+from subbit.runtime.round import Cohort, RoundReport, ServerState, choose_participants, in_order, run_round
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 from tests.problems import digits_problem, settings
@@ -54,7 +54,7 @@ def one_round(
     made, ledger = workplace.method("main"), Ledger()
     state = ServerState("main", 0, made.start())
     engine = Tampering(workplace, tamper, backwards)
-    report = run_round(made, state, engine, ledger, [0, 1, 2], quorum, None)
+    report = run_round(made, state, engine, ledger, Cohort([0, 1, 2], quorum))
     return state, report, ledger
 
 

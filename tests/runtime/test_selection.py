@@ -18,7 +18,7 @@ from subbit.methods.base import Turn
 from subbit.report.folder import RunFolder
 from subbit.runtime.client import EvaluationOrder, client_turn
 from subbit.runtime.messages import Order, Reply
-from subbit.runtime.round import RoundReport, ServerState, run_round
+from subbit.runtime.round import Cohort, RoundReport, ServerState, run_round
 from subbit.runtime.run import Progress, run_job
 from subbit.runtime.selection import loss_cap, of_highest_loss, pack_loss, share_of
 from subbit.runtime.workplace import Workplace
@@ -67,7 +67,7 @@ def one_round(
     workplace = Workplace(digits_problem(parts=PARTS), chosen_settings(**values))
     engine, ledger, method = Asking(workplace, tamper), Ledger(), workplace.method("main")
     state = ServerState("main", 0, method.start())
-    report = run_round(method, state, engine, ledger, list(range(CLIENTS)), 0.5, None, workplace.drawn)
+    report = run_round(method, state, engine, ledger, Cohort(list(range(CLIENTS)), 0.5, workplace.drawn))
     return engine, report, ledger
 
 
@@ -161,7 +161,7 @@ def rounds_with_a_seat(loss: float, rounds: int = 12) -> list[bool]:
     state = ServerState("main", 0, method.start())
     seats = []
     for _ in range(rounds):
-        report = run_round(method, state, engine, Ledger(), list(range(CLIENTS)), 0.5, None, workplace.drawn)
+        report = run_round(method, state, engine, Ledger(), Cohort(list(range(CLIENTS)), 0.5, workplace.drawn))
         seats.append(5 in report.participants)
     return seats
 

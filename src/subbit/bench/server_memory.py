@@ -29,9 +29,9 @@ from subbit.flower.engine import FlowerEngine
 from subbit.flower.records import reply_to_records
 from subbit.runtime.messages import Reply, decode_parts, encode_parts
 from subbit.runtime.problem import Problem
-from subbit.runtime.round import ServerState, run_round
+from subbit.runtime.round import Cohort, ServerState, run_round
 from subbit.runtime.workplace import Workplace
-from subbit.wire.frame import EVERYONE, Direction
+from subbit.wire.channel import down, up
 from subbit.wire.ledger import Ledger
 
 CLIENTS, WIDTH = 1_000, 1_000
@@ -57,7 +57,7 @@ class PlayedNodes:
             self._asked[names[-1]] = (message.metadata.message_type, message.metadata.dst_node_id - 1)
             if message.metadata.message_type == MessageType.TRAIN and self._view is None:
                 frames = tuple(cast(dict[str, bytes], message.content["broadcast"]).values())
-                payloads, _ = decode_parts(self._method, "main", Direction.DOWN, frames, None, 0, 0, EVERYONE)
+                payloads, _ = decode_parts(self._method, "main", down(0), frames, None)
                 self._view = self._method.open(payloads, 0)
         return names
 
@@ -72,9 +72,7 @@ class PlayedNodes:
         size = self._method.size
         positions = np.sort(np.random.default_rng(client).choice(size, int(FLIPPED * size), replace=False))
         flips = bits_of_positions(positions.astype(np.uint32), size)
-        frames = encode_parts(
-            self._method, "main", Direction.UP, {"flips": flips}, self._view, 0, client, client, examples=1
-        )
+        frames = encode_parts(self._method, "main", up(0, client), {"flips": flips}, self._view, examples=1)
         return Message(reply_to_records(Reply(client, frames)), reply_to=question)
 
 
@@ -111,9 +109,8 @@ def measure(participants: int) -> dict[str, float]:
     engine = FlowerEngine(cast(Any, grid), workplace)
     state = ServerState("main", 0, workplace.method("main").start())
     before = peak_megabytes()
-    report = run_round(
-        workplace.method("main"), state, engine, Ledger(), problem.clients_with_data(), settings.run.quorum, None
-    )
+    cohort = Cohort(problem.clients_with_data(), settings.run.quorum)
+    report = run_round(workplace.method("main"), state, engine, Ledger(), cohort)
     return {"participants": len(report.answered), "before_mb": before, "peak_mb": peak_megabytes()}
 
 

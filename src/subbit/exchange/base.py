@@ -23,27 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.codecs import Codec, Kind, Shared
+from subbit.codecs import Kind, Shared
 from subbit.exchange.honest import FAR, check_within, largest
 from subbit.models.task import Turn
+from subbit.wire.channel import Part as Part
 
 State = dict[str, NDArray[Any] | int | float]
 Payloads = dict[str, Any]
 Held = dict[str, NDArray[Any]]
 """What all receivers of broadcasts that are changes hold: arrays by name."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One payload that travels in a direction: its name, its codec and its number of places."""
-
-    name: str
-    codec: Codec[Any]
-    size: int
-    optional: bool = False
-    """The payload may be None: then no frame is sent for it, and None arrives."""
-    one_off: bool = False
-    """Sent once, such as a structure: counted beside the rounds, not in bits per parameter."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Probabilities go down, bits drawn from them come up, the server counts: a Beta posterior over masks.
 
-The server keeps how many of the last `total` masks had a one at each place, and both sides turn that into 32-bit integer
-thresholds, so that a mask drawn on the server and one drawn on a client from the same key are equal bit for bit
+The server keeps how many of the last `total` masks had a one at each place, and both sides turn that into 32-bit
+integer thresholds, so that a mask drawn on the server and one drawn on a client from the same key are equal bit for bit
 (`subbit.codecs.sampler`). What a client says about its bits is the piece `up`.
 """
 
@@ -83,7 +83,7 @@ def goes_down(codec: Any) -> bool:
 @dataclass(frozen=True)
 class BitsDown:
     """How probabilities go down: entropy-coded counts, or `dense`, float32 as in the papers. Where a codec of vectors
-    goes up there is nothing to count, and what is trained goes down through any codec of vectors, by default in float32.
+    goes up there is nothing to count, and what is trained goes down through any codec of vectors, by default float32.
     """
 
     codec: Codec[Any] = choice("codec", CountsCodec(), accepts=goes_down)

@@ -90,6 +90,7 @@ def _write_personal(workplace: Workplace, state: ServerState, client: int) -> No
         raise ConfigError(f"client {client}: has no data in this run; there are clients {clients[0]} to {clients[-1]}")
     method, number = workplace.method("main"), state.next_round
     memory = workplace.memories.read(client, state.kept.get(client, NO_MEMORY))
+    workplace.attach("main")
     workplace.write_head(memory.get("fitted-head", state.head))
     # What the bytes of the next broadcast say: a client knows nothing else.
     view = make_downlink(method, "main", state.method, state.broadcasts, number).view

@@ -31,7 +31,8 @@ from subbit.codecs.topk import with_error_feedback
 from subbit.errors import ConfigError
 from subbit.flower.layout import Layout
 from subbit.randomness import derive_key
-from subbit.wire.frame import EVERYONE, Address, Direction, pack_frame, unpack_frame
+from subbit.wire.channel import Channel, Part, Where, up
+from subbit.wire.frame import EVERYONE
 
 RECORD = "subbit"
 """Name of the ConfigRecord beside the app's own: the order down, the frame up."""
@@ -125,36 +126,40 @@ class Compression:
         return reply
 
     def _encode(self, vector: Vector, layout: Layout, round_number: int, node: int, state: RecordDict) -> bytes:
-        shared, address = self._shared(layout, round_number, node), self._address(layout, round_number, node)
+        channel, shared, where = self._channel(layout), _shared(layout, round_number, node), _where(round_number, node)
         if not self.error_feedback:
-            return pack_frame(self.codec.encode(vector, shared), address)
+            return channel.pack(vector, where, shared)
         # Under the name of its template: a residual of another model is not one of this model.
-        place = address.template.hex()
+        place = channel.template.hex()
         stored = state.array_records.get(RESIDUAL, ArrayRecord())
         residual = stored[place].numpy() if place in stored else np.zeros_like(vector)
-        payload, residual = with_error_feedback(self.codec, vector, residual, shared)
+        encoded, residual = with_error_feedback(self.codec, vector, residual, shared)
         state[RESIDUAL] = ArrayRecord({place: Array(residual)})
-        return pack_frame(payload, address)
+        return channel.frame(encoded, where)
 
     def decode(self, frame: bytes, layout: Layout, round_number: int, node: int) -> Vector:
         """The vector in the frame of that node in that round; `FrameError` for any other bytes."""
-        payload, _ = unpack_frame(frame, self._address(layout, round_number, node), maximum_examples=0)
-        return self.codec.decode(payload, self._shared(layout, round_number, node))
+        shared = _shared(layout, round_number, node)
+        vector: Vector = self._channel(layout).unpack(frame, _where(round_number, node), shared, maximum_examples=0)[0]
+        return vector
 
     @property
     def description(self) -> str:
         """What both sides must agree on, in words that an error can show."""
         return f"{self.codec!r} of {self.sends}"
 
-    def _shared(self, layout: Layout, round_number: int, node: int) -> Shared:
-        return Shared(layout.template.size, key=derive_key(0, "flower-compress", round_number, node))
+    def _channel(self, layout: Layout) -> Channel:
+        part = Part("arrays", self.codec, layout.template.size)
+        return Channel(part, layout.template.digest(f"flower/{self.description}"))
 
-    def _address(self, layout: Layout, round_number: int, node: int) -> Address:
-        template = layout.template.digest(f"flower/{self.description}")
-        # A node's number has 64 bits, a header has room for 32: enough to tell apart, not to be told apart by.
-        return Address(
-            Direction.UP, 0, self.codec.number, template, round_number, node % EVERYONE, layout.template.size
-        )
+
+def _shared(layout: Layout, round_number: int, node: int) -> Shared:
+    return Shared(layout.template.size, key=derive_key(0, "flower-compress", round_number, node))
+
+
+def _where(round_number: int, node: int) -> Where:
+    """A node's number has 64 bits, a header has room for 32: enough to tell apart, not to be told apart by."""
+    return up(round_number, node % EVERYONE)
 
 
 def only_arrays(content: RecordDict) -> tuple[str, ArrayRecord]:

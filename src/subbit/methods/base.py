@@ -22,11 +22,11 @@ from subbit.codecs import Shared
 from subbit.data.examples import Examples
 from subbit.exchange.base import Changes as Changes
 from subbit.exchange.base import Exchange as Exchange
+from subbit.exchange.base import Held as Held
+from subbit.exchange.base import Part as Part
 from subbit.exchange.base import Payloads as Payloads
 from subbit.exchange.base import State as State
 from subbit.exchange.base import Update as Update
-from subbit.exchange.base import Held as Held
-from subbit.exchange.base import Part as Part
 from subbit.exchange.base import as_float32 as as_float32
 from subbit.exchange.vectors import VectorExchange
 from subbit.local.trainer import Trainer

@@ -15,9 +15,8 @@ import numpy as np
 
 from subbit.errors import FrameError
 from subbit.methods.base import Held, Method, State
-from subbit.methods.incremental import as_incremental
 from subbit.runtime.messages import Frames, Order, Phase, decode_parts, encode_parts
-from subbit.wire.frame import EVERYONE, Direction
+from subbit.wire.channel import down
 
 MOST_MISSED = 64
 """Rounds whose broadcasts are kept for those who were not there. Older ones cost more than a snapshot anyway."""
@@ -50,8 +49,7 @@ class Downlink:
 
     def missing(self, broadcasts: Broadcasts, client: int) -> tuple[tuple[Frames, ...], Frames]:
         """The missed broadcasts that this client needs, or a snapshot instead."""
-        incremental = as_incremental(self.method)
-        if incremental is None or self.before is None:
+        if self.before is None:
             return (), ()
         rounds = range(broadcasts.seen.get(client, -1) + 1, self.round_number)
         if not rounds:
@@ -66,11 +64,10 @@ class Downlink:
     @cached_property
     def _snapshot(self) -> Frames:
         """What the others held before this round: the same bytes for everybody who needs it."""
-        incremental = as_incremental(self.method)
-        if incremental is None or self.before is None:
+        changes = self.method.changes
+        if changes is None or self.before is None:
             return ()
-        payloads, last = incremental.snapshot(self.before), self.round_number - 1
-        return encode_parts(self.method, "snapshot", Direction.DOWN, payloads, None, last, 0, receiver=EVERYONE)
+        return encode_parts(self.method, "snapshot", down(self.round_number - 1), changes.snapshot(self.before), None)
 
     def remember(self, broadcasts: Broadcasts, answered: tuple[int, ...]) -> None:
         """The round counts: who answered holds what was sent."""
@@ -85,45 +82,36 @@ class Downlink:
 def make_downlink(method: Method[Any], phase: Phase, state: State, broadcasts: Broadcasts, number: int) -> Downlink:
     """Encoded once, the same bytes for everybody. The server, too, works with what these bytes say."""
     before = None
-    incremental = as_incremental(method)
-    if incremental is not None:
-        before = incremental.first() if broadcasts.held is None else broadcasts.held
-        payloads = incremental.change(state, before, number)
+    changes = method.changes
+    if changes is not None:
+        before = changes.first() if broadcasts.held is None else broadcasts.held
+        payloads = changes.change(state, before, number)
     else:
         payloads = method.broadcast(state, number)
-    frames = encode_parts(method, phase, Direction.DOWN, payloads, before, number, 0, receiver=EVERYONE)
+    frames = encode_parts(method, phase, down(number), payloads, before)
     held, view = _understand(method, phase, frames, before, number)
     return Downlink(method, phase, number, frames, view, before, held)
 
 
 def receive(method: Method[Any], order: Order, memory: dict[str, np.ndarray[Any, Any]]) -> Any:
     """The client's half: the view; `memory` then has what the client holds."""
-    incremental = as_incremental(method)
-    if incremental is None:
+    changes = method.changes
+    if changes is None:
         return _understand(method, order.phase, order.frames, None, order.round_number)[1]
     round_held = int(memory[HELD_ROUND][0]) if HELD_ROUND in memory else -1
     held = {name.removeprefix(HELD): value for name, value in memory.items() if name.startswith(HELD)}
     held.pop("round", None)
     first_missed = order.round_number - len(order.missed)
     if order.snapshot:
-        payloads, _ = decode_parts(
-            method,
-            "snapshot",
-            Direction.DOWN,
-            order.snapshot,
-            None,
-            order.round_number - 1,
-            0,
-            receiver=EVERYONE,
-        )
-        held = incremental.restore(payloads)
+        payloads, _ = decode_parts(method, "snapshot", down(order.round_number - 1), order.snapshot, None)
+        held = changes.restore(payloads)
     elif round_held != first_missed - 1:
         raise FrameError("memory", f"this client holds round {round_held}, the order builds on {first_missed - 1}")
     elif round_held == -1:
-        held = incremental.first()
+        held = changes.first()
     for number, frames in enumerate(order.missed, start=first_missed):
-        payloads, _ = decode_parts(method, order.phase, Direction.DOWN, frames, held, number, 0, receiver=EVERYONE)
-        held = incremental.follow(held, payloads, number)
+        payloads, _ = decode_parts(method, order.phase, down(number), frames, held)
+        held = changes.follow(held, payloads, number)
     after, view = _understand(method, order.phase, order.frames, held, order.round_number)
     memory.update({HELD + name: value for name, value in (after or {}).items()})
     memory[HELD_ROUND] = np.array([order.round_number])
@@ -133,10 +121,10 @@ def receive(method: Method[Any], order: Order, memory: dict[str, np.ndarray[Any,
 def _understand(
     method: Method[Any], phase: Phase, frames: Frames, before: Held | None, number: int
 ) -> tuple[Held | None, Any]:
-    payloads, _ = decode_parts(method, phase, Direction.DOWN, frames, before, number, 0, receiver=EVERYONE)
-    incremental = as_incremental(method)
-    if incremental is not None and before is not None:
-        held = incremental.follow(before, payloads, number)
+    payloads, _ = decode_parts(method, phase, down(number), frames, before)
+    changes = method.changes
+    if changes is not None and before is not None:
+        held = changes.follow(before, payloads, number)
         return held, method.open(held, number)
     return None, method.open(payloads, number)
 

@@ -19,7 +19,7 @@ import numpy as np
 from subbit.errors import FrameError, PayloadError, SubbitError
 from subbit.methods.base import Method, State
 from subbit.runtime.messages import Failure, Frames, Phase, decode_parts
-from subbit.wire.frame import Direction
+from subbit.wire.channel import up
 
 MOST_BYTES = 1 << 28
 Usable = Callable[[State], None]
@@ -48,9 +48,7 @@ class Intake:
 
     def _add_to(self, accumulator: Any, client: int, frames: Frames) -> None:
         method, view, number = self._method, self._view, self._number
-        payloads, examples = decode_parts(
-            method, self._phase, Direction.UP, frames, view, number, client, receiver=client
-        )
+        payloads, examples = decode_parts(method, self._phase, up(number, client), frames, view)
         try:
             with np.errstate(all="ignore"):  # Numbers that are too large are found below, and need no warning.
                 method.examine(view, payloads, examples, client)

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from subbit.codecs import Shared
 from subbit.errors import FrameError
-from subbit.methods.base import Method, Part, Payloads
-from subbit.methods.incremental import as_incremental
+from subbit.methods.base import Method, Payloads
 from subbit.runtime.memory import NO_MEMORY
-from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
+from subbit.wire.channel import Channel, Part, Where
+from subbit.wire.frame import EVERYONE, Direction
 
 Phase = Literal["head", "main"]
 Stage = Literal["head", "main", "snapshot"]
@@ -64,68 +65,52 @@ class Reply:
     observations: dict[str, float] = field(default_factory=dict)
 
 
-def address(
-    method: Method[Any], stage: Stage, direction: Direction, index: int, part: Part, round_number: int, client: int
-) -> Address:
+def channel_of(method: Method[Any], stage: Stage, part: Part, number: int = 0) -> Channel:
+    """What carries a part of this method, or anything else that its clients and the server exchange."""
     salt = f"{method.task.job}/{stage}/{method.name}/{part.name}/{part.codec!r}"
-    template = method.task.flat.template.digest(salt)
-    return Address(direction, index, part.codec.number, template, round_number, client, part.size)
+    return Channel(part, method.task.flat.template.digest(salt), number)
 
 
 def encode_parts(
-    method: Method[Any],
-    stage: Stage,
-    direction: Direction,
-    payloads: Payloads,
-    view: Any,
-    round_number: int,
-    client: int,
-    receiver: int,
-    examples: int = 0,
+    method: Method[Any], stage: Stage, where: Where, payloads: Payloads, view: Any, examples: int = 0
 ) -> Frames:
-    """One frame per part, an empty one where an optional part is left out.
-
-    `client` is whose shared randomness it is, `receiver` what the header says.
-    """
+    """One frame per part, an empty one where an optional part is left out."""
     frames = []
-    for index, part in enumerate(parts_of(method, stage, direction)):
-        if part.optional and payloads[part.name] is None:
+    for number, part in enumerate(parts_of(method, stage, where.direction)):
+        payload = payloads[part.name]
+        if part.optional and payload is None:
             frames.append(b"")
             continue
-        payload = part.codec.encode(payloads[part.name], method.shared(part, view, round_number, client))
-        where = address(method, stage, direction, index, part, round_number, receiver)
-        frames.append(pack_frame(payload, where, examples))
+        shared = _shared(method, part, view, where)
+        frames.append(channel_of(method, stage, part, number).pack(payload, where, shared, examples))
     return tuple(frames)
 
 
 def decode_parts(
-    method: Method[Any],
-    stage: Stage,
-    direction: Direction,
-    frames: Sequence[bytes],
-    view: Any,
-    round_number: int,
-    client: int,
-    receiver: int,
+    method: Method[Any], stage: Stage, where: Where, frames: Sequence[bytes], view: Any
 ) -> tuple[Payloads, int]:
     """The payloads and the number of examples behind them; `FrameError` for anything that was not expected."""
-    parts = parts_of(method, stage, direction)
+    parts = parts_of(method, stage, where.direction)
     if len(frames) != len(parts):
         raise FrameError("length", f"the message has {len(frames)} frames, expected {len(parts)}")
     payloads: Payloads = {}
-    examples = 0
-    for index, (part, frame) in enumerate(zip(parts, frames, strict=True)):
+    examples, most = 0, method.task.most_examples(where.client)
+    for number, (part, frame) in enumerate(zip(parts, frames, strict=True)):
         if part.optional and not frame:
             payloads[part.name] = None
             continue
-        where = address(method, stage, direction, index, part, round_number, receiver)
-        payload, examples = unpack_frame(frame, where, maximum_examples=method.task.most_examples(client))
-        payloads[part.name] = part.codec.decode(payload, method.shared(part, view, round_number, client))
+        shared = _shared(method, part, view, where)
+        payloads[part.name], examples = channel_of(method, stage, part, number).unpack(frame, where, shared, most)
     return payloads, examples
 
 
+def _shared(method: Method[Any], part: Part, view: Any, where: Where) -> Shared:
+    """What both sides know before the part arrives. What is for everyone is drawn as for client 0."""
+    return method.shared(part, view, where.round_number, 0 if where.client == EVERYONE else where.client)
+
+
 def parts_of(method: Method[Any], stage: Stage, direction: Direction) -> tuple[Part, ...]:
-    incremental = as_incremental(method)
-    if stage == "snapshot" and incremental is not None:
-        return incremental.snapshot_parts()
+    changes = method.changes
+    if stage == "snapshot" and changes is not None:
+        return changes.snapshot_parts()
     return method.down_parts() if direction is Direction.DOWN else method.up_parts()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subbit.errors import FrameError, QuorumError
-from subbit.methods.base import Method, Part, State
+from subbit.methods.base import Method, State
 from subbit.randomness import derive_key, numpy_generator
 from subbit.runtime.downlink import Broadcasts, Downlink, make_downlink
 from subbit.runtime.engines import Engine
@@ -20,6 +20,7 @@ from subbit.runtime.intake import Intake, Usable
 from subbit.runtime.memory import NO_MEMORY, turn_number
 from subbit.runtime.messages import Failure, Frames, Order, Phase, Purpose, Reply, parts_of
 from subbit.runtime.selection import LOSS, count_choices, loss_cap, of_highest_loss, unpack_loss
+from subbit.wire.channel import Part
 from subbit.wire.frame import Direction
 from subbit.wire.ledger import Entry, Ledger
 
@@ -40,6 +41,17 @@ class ServerState:
 
 
 @dataclass(frozen=True)
+class Cohort:
+    """Who may take part in a round, and how many must."""
+
+    candidates: list[int]
+    quorum: float
+    """The share of those asked without whose answers there is no step."""
+    drawn: int | None = None
+    """How many to ask for their loss, where those of highest loss among them take part. None: drawn clients do."""
+
+
+@dataclass(frozen=True)
 class RoundReport:
     participants: tuple[int, ...]
     answered: tuple[int, ...]
@@ -53,16 +65,14 @@ def run_round(
     state: ServerState,
     engine: Engine,
     ledger: Ledger,
-    candidates: list[int],
-    quorum: float,
-    head_frame: bytes | None,
-    drawn: int | None = None,
+    cohort: Cohort,
+    head_frame: bytes | None = None,
     usable: Usable | None = None,
 ) -> RoundReport:
     """One round: `state` is brought forward, `ledger` gains an entry per frame.
 
-    Participants are drawn, or, where `drawn` says how many to ask, those of highest loss among the drawn. A step after
-    which the state is not `usable` is not taken.
+    `head_frame` is for those who do not have the fitted head yet. A step after which the state is not `usable` is not
+    taken.
     """
     phase, number = state.phase, state.next_round
     failures: dict[int, Failure] = {}
@@ -72,14 +82,14 @@ def run_round(
     view = downlink.view
 
     # 2. Who takes part. The head is fitted by everybody who has data.
-    asked = len(candidates) if phase == "head" else method.task.participants
-    if drawn is None:
-        participants = choose_participants(candidates, asked, method.task.seed, phase, number)
+    asked = len(cohort.candidates) if phase == "head" else method.task.participants
+    if cohort.drawn is None:
+        participants = choose_participants(cohort.candidates, asked, method.task.seed, phase, number)
     else:
-        clients = choose_participants(candidates, drawn, method.task.seed, phase, number)
+        clients = choose_participants(cohort.candidates, cohort.drawn, method.task.seed, phase, number)
         questions = make_orders(downlink, state, clients, head_frame, "loss")
         losses = _ask_losses(method, state, engine, ledger, questions, failures)
-        _require_quorum(len(losses), len(clients), quorum, failures, number, phase)
+        _require_quorum(len(losses), len(clients), cohort.quorum, failures, number, phase)
         key = derive_key(method.task.seed, "equal-losses", number)
         participants = of_highest_loss(losses, asked, state.chosen, loss_cap(method.task.classes), key)
         count_choices(state.chosen, losses, participants)
@@ -106,7 +116,7 @@ def run_round(
             _forget_if_lost(state, client, reply.failure)
 
     # 5. Enough answers, or no step at all.
-    _require_quorum(len(accepted), len(participants), quorum, failures, number, phase)
+    _require_quorum(len(accepted), len(participants), cohort.quorum, failures, number, phase)
 
     # 6. The new state, without those who would ruin it.
     state.method, refused = intake.step(state.method)

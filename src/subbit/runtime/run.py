@@ -24,7 +24,7 @@ from subbit.runtime.evaluation import Accuracy, evaluate, is_personal
 from subbit.runtime.memory import ClientMemories, Memories, MemoriesInRam
 from subbit.runtime.messages import Failure, Phase
 from subbit.runtime.problem import Problem
-from subbit.runtime.round import RoundReport, ServerState, run_round
+from subbit.runtime.round import Cohort, RoundReport, ServerState, run_round
 from subbit.runtime.summary import summarise
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
@@ -140,14 +140,13 @@ def _refuse_foreign_state(workplace: Workplace, state: ServerState, folder: RunF
 def _fit_head(workplace: Workplace, state: ServerState, engine: Engine, ledger: Ledger, events: Events) -> None:
     """The head phase: one round of its own. Afterwards the state is that of the main phase before its first round."""
     started = time.monotonic()
-    method = workplace.method("head")
-    quorum = workplace.settings.run.quorum
-    report = run_round(method, state, engine, ledger, workplace.problem.clients_with_data(), quorum, None)
+    cohort = Cohort(workplace.problem.clients_with_data(), workplace.settings.run.quorum)
+    report = run_round(workplace.method("head"), state, engine, ledger, cohort)
     head = state.method["head"]
     state.head = None if isinstance(head, int | float) else head
-    main = workplace.method("main")
+    workplace.attach("main")
     workplace.write_head(state.head)
-    state.phase, state.next_round, state.method = "main", 0, main.start()
+    state.phase, state.next_round, state.method = "main", 0, workplace.method("main").start()
     events.append(_event("head", 0, report, None, time.monotonic() - started))
     _close_round(workplace, ledger, events[-1])
 
@@ -166,10 +165,10 @@ def _main_phase(
     if not any(event["event"] == "before" for event in events):
         before = evaluate(workplace, engine, state, method.primary_network, before=True)
         events.append({"event": "before", "accuracy": before.mean})
-    clients, usable = workplace.problem.clients_with_data(), workplace.refuse_useless
+    cohort = Cohort(workplace.problem.clients_with_data(), run.quorum, workplace.drawn)
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
-        outcome = run_round(method, state, engine, ledger, clients, run.quorum, head_frame, workplace.drawn, usable)
+        outcome = run_round(method, state, engine, ledger, cohort, head_frame, workplace.refuse_useless)
         accuracy: Accuracy | None = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
             accuracy = evaluate(workplace, engine, state, method.primary_network)

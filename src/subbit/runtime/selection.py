@@ -26,17 +26,16 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from subbit.codecs import Shared, make_codec
+from subbit.codecs import make_codec
 from subbit.data.examples import Examples
 from subbit.errors import ConfigError, FrameError, PayloadError
 from subbit.local.training import TrainingError
-from subbit.methods.base import Method, Part, Turn
+from subbit.methods.base import Method, Turn
 from subbit.randomness import derive_key
-from subbit.runtime.messages import Frames
-from subbit.wire.frame import Address, Direction, pack_frame, unpack_frame
+from subbit.runtime.messages import Frames, channel_of
+from subbit.wire.channel import Part, up
 
 BATCH = 128
-LOSS_NUMBER = 254  # The part number of a loss: no method has so many parts.
 LOSS = Part("loss", make_codec("dense"), 1)
 MOST_IN_A_ROW = 3
 
@@ -79,23 +78,18 @@ def own_loss(method: Method[Any], view: Any, data: Examples, turn: Turn) -> floa
 
 
 def pack_loss(method: Method[Any], loss: float, turn: Turn) -> bytes:
-    payload = LOSS.codec.encode(np.array([loss], dtype=np.float32), Shared(LOSS.size))
-    return pack_frame(payload, _address(method, turn.round_number, turn.client))
+    payload = np.array([loss], dtype=np.float32)
+    return channel_of(method, "main", LOSS).pack(payload, up(turn.round_number, turn.client))
 
 
 def unpack_loss(method: Method[Any], frames: Frames, round_number: int, client: int) -> float:
     if len(frames) != 1:
         raise FrameError("length", f"the message has {len(frames)} frames, expected one, with a loss")
-    payload, _ = unpack_frame(frames[0], _address(method, round_number, client))
-    loss = float(LOSS.codec.decode(payload, Shared(LOSS.size))[0])
+    payload, _ = channel_of(method, "main", LOSS).unpack(frames[0], up(round_number, client))
+    loss = float(payload[0])
     if not loss >= 0:
         raise PayloadError(f"a loss of {loss}: cross entropy is 0 or more", "value")
     return loss
-
-
-def _address(method: Method[Any], round_number: int, client: int) -> Address:
-    template = method.task.flat.template.digest(f"{method.task.job}/main/{method.name}/loss")
-    return Address(Direction.UP, LOSS_NUMBER, LOSS.codec.number, template, round_number, client, LOSS.size)
 
 
 def loss_cap(classes: int) -> float:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from subbit.codecs import Shared, make_codec
+from subbit.codecs import make_codec
 from subbit.config.load import Settings
 from subbit.errors import ConfigError, ModelError, SubbitError
 from subbit.exchange.base import State
@@ -31,11 +31,10 @@ from subbit.runtime.memory import Memories, MemoriesInRam
 from subbit.runtime.messages import Phase
 from subbit.runtime.problem import Problem
 from subbit.runtime.selection import check_selection, share_of
-from subbit.wire.frame import EVERYONE, Address, Direction, pack_frame, unpack_frame
+from subbit.wire.channel import Channel, Part, down
 
 EVALUATION_BATCH = 128
 PROBE = 2  # Examples on which a network is tried before it is accepted.
-HEAD_PART = 255  # The part number of the fitted head: no method has so many parts.
 
 
 def count_blocks(module: nn.Module) -> int:
@@ -131,10 +130,12 @@ class Workplace:
         )
 
     def method(self, phase: Phase) -> Method[Any]:
-        """The phase's method, with the module bound to its flat model."""
-        method = self._methods[phase]
-        method.task.flat.attach()
-        return method
+        return self._methods[phase]
+
+    def attach(self, phase: Phase) -> None:
+        """Bind the module to the phase's flat model: before the module is run, or a head is written into it, for that
+        phase. Both phases are on one module, so it is bound to one of them at a time, at first to the main phase."""
+        self._methods[phase].task.flat.attach()
 
     # The fitted head.
 
@@ -153,26 +154,24 @@ class Workplace:
                     start[name].copy_(values)
 
     def pack_head(self, head: NDArray[np.float32]) -> bytes:
-        payload = make_codec("dense").encode(head, Shared(head.size))
-        return pack_frame(payload, self._head_address())
+        return self._head_channel().pack(head, down(0))
 
     def unpack_head(self, frame: bytes) -> NDArray[np.float32]:
-        where = self._head_address()
-        payload, _ = unpack_frame(frame, where)
-        head: NDArray[np.float32] = make_codec("dense").decode(payload, Shared(where.size))
+        head: NDArray[np.float32] = self._head_channel().unpack(frame, down(0))[0]
         return head
 
-    def _head_address(self) -> Address:
+    def _head_channel(self) -> Channel:
+        """The head is not a part of the method, and has names and a size of its own."""
         if self.head_template is None:
             raise ConfigError("this job fits no head")
-        codec = make_codec("dense")
-        template = self.head_template.digest(f"{self.job}/main/head")
-        return Address(Direction.DOWN, HEAD_PART, codec.number, template, 0, EVERYONE, self.head_template.size)
+        part = Part("head", make_codec("dense"), self.head_template.size)
+        return Channel(part, self.head_template.digest(f"{self.job}/main/head"))
 
     # Evaluation.
 
     def write_network(self, state: State | None, network: str, key: int, head: NDArray[np.float32] | None) -> None:
         """The network of a state, or, without one, the module as it was before the main phase."""
+        self.attach("main")
         method = self.method("main")
         if state is not None:
             method.write_network(state, network, key)

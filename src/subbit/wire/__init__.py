@@ -1,4 +1,6 @@
-"""Frames and the byte ledger. `subbit.wire.inspect` is apart, so that a frame can be read without loading a codec."""
+"""Frames and the byte ledger. `subbit.wire.channel` and `subbit.wire.inspect` are apart, so that a frame can be read
+without loading a codec.
+"""
 
 from subbit.wire.frame import EVERYONE, HEADER_BYTES, Address, Direction, Header, pack_frame, read_header, unpack_frame
 from subbit.wire.ledger import Entry, Ledger, Totals
