@@ -43,6 +43,11 @@ def averages_vectors(aggregator: Any) -> bool:
     return hasattr(aggregator, "accumulator")
 
 
+def averages(piece: Any) -> bool:
+    """Whether it makes accumulators of vectors; those of bits count instead."""
+    return hasattr(piece, "accumulator")
+
+
 def check_trim(trim: float) -> None:
     require(0 <= trim < MEDIAN, f"trim={trim}: needs a share from 0 up to, not including, {MEDIAN}")
 

@@ -66,8 +66,9 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
     foreign = [Tables(find_method(other).Parameters, {**find_method(other).words, **given}) for other in others]
     for key in given:
         if not pieces.knows(key) and not any(other.knows(key) for other in foreign):
-            known = [*run_keys, *pieces.words()]
-            raise ConfigError(f"unknown key {key!r} for method {method.name!r}: {nearest(key, known)}")
+            owners = pieces.owners(key)
+            hint = f"it belongs to {' or '.join(owners)}" if owners else nearest(key, [*run_keys, *pieces.words()])
+            raise ConfigError(f"unknown key {key!r} for method {method.name!r}: {hint}")
         if key in method.words and given[key] != method.words[key]:
             raise ConfigError(
                 f"{key}={given[key]!r}: method={method.name} is {key}={method.words[key]}; see `subbit list`"

@@ -130,6 +130,18 @@ class Tables:
     def knows(self, word: str) -> bool:
         return bool(self._places(word))
 
+    def owners(self, word: str) -> list[str]:
+        """Choices that would bring that key, as `codec=eden`."""
+        word = word.rpartition(".")[2].removeprefix(f"{DOWN}_")
+        found = []
+        for each in self.tables.values():
+            for key, field in each.choices.items():
+                registry, accepts = REGISTRIES[field.metadata["kind"]], field.metadata["accepts"]
+                things = {name: registry.find(name) for name in registry.names()}
+                fitting = (name for name, thing in things.items() if accepts is None or accepts(thing))
+                found += [f"{key}={name}" for name in fitting if word in own_options(things[name])]
+        return sorted(set(found))
+
     def words(self) -> list[str]:
         """Every word that has a meaning now."""
         return [

@@ -193,7 +193,9 @@ class VectorExchange(Exchange):
     def farthest(self, part: Part, view: Any) -> float:
         if part.name == "statistics":
             return FAR * super().farthest(part, view)  # Variances are squares, so that their bound is one too.
-        return self.map.farthest() or FAR * max(1.0, largest(view[self.name]))
+        # What a lossy codec makes of a change may be larger than any change.
+        bound = self.map.farthest() if self.up.whole else None
+        return bound or FAR * max(1.0, largest(view[self.name]))
 
     def accumulator(self) -> Accumulator:
         return self.aggregate.aggregator.accumulator(sum(part.size for part in self.up_parts()))
@@ -229,6 +231,7 @@ class VectorExchange(Exchange):
             whole = self.up.whole and name == self.name
             before = 0.0 if whole else np.asarray(state[name], dtype=np.float64)
             after[name] = as_float32(before + change)
+        after[self.name] = self.map.settled(np.asarray(after[self.name]))
         return after
 
     def write(self, state: State, network: str, key: int) -> None:

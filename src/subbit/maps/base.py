@@ -62,6 +62,10 @@ class BoundMap(ABC):
         """What of the trained vector is spoken of."""
         return trained
 
+    def settled(self, vector: Vector) -> Vector:
+        """The server's vector after a step, kept where it means something."""
+        return vector
+
     def farthest(self) -> float | None:
         """Bound on the magnitude of any value of the vector; none: there is none."""
         return None

@@ -25,7 +25,7 @@ from subbit.config.values import require
 from subbit.core.registry import register
 from subbit.maps.base import FULL, BoundMap, added, as_thresholds
 from subbit.models.popup import signed_weights
-from subbit.models.reparametrisation import BernoulliMask, ThresholdMask, clamp_scores_
+from subbit.models.reparametrisation import SCORE_LIMIT, BernoulliMask, ThresholdMask, clamp_scores_
 from subbit.models.task import Task
 from subbit.randomness import derive_key
 
@@ -105,6 +105,9 @@ class Mask(BoundMap):
     def start(self) -> Vector:
         scores: Vector = self.scores(self.initial_thresholds()).numpy()
         return scores
+
+    def settled(self, vector: Vector) -> Vector:
+        return vector.clip(-SCORE_LIMIT, SCORE_LIMIT)
 
     def constrain(self, trained: Tensor) -> object:
         return clamp_scores_(trained)

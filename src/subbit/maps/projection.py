@@ -141,6 +141,9 @@ class ProjectedBits(BoundMap):
     def draw(self, thresholds: Thresholds, key: int) -> Bits:
         return sample_bits(thresholds, key)
 
+    def settled(self, vector: Vector) -> Vector:
+        return vector.clip(0, 1)
+
     def farthest(self) -> float:
         return 1.0
 

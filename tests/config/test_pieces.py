@@ -1,0 +1,128 @@
+"""Keys belong to pieces: what a choice brings with it, what it does not, and how words find their table."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from subbit.codecs.eden import Eden
+from subbit.codecs.topk import TopK
+from subbit.config.load import resolve, write_toml
+from subbit.config.pieces import Tables, as_words, choice
+from subbit.errors import ConfigError
+from subbit.local.optimizers import Sgd
+from subbit.methods.registry import method_names
+
+
+def test_a_choice_brings_its_options_with_it() -> None:
+    up = resolve({"method": "fedavg"}, ["codec=eden", "bits=0.5"]).parameters.up
+    assert up.codec == Eden(bits=0.5)
+    assert resolve({"method": "fedavg", "up": {"codec": "eden", "bits": 0.5}}).parameters.up == up
+    assert resolve({"fedavg": {"up": {"codec": "eden"}}}, ["method=fedavg", "up.bits=0.5"]).parameters.up == up
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["method=topk", "levels=7"],
+        ["method=topk", "bits=3"],
+        ["method=fedavg", "bits=1"],
+        ["method=fedavg", "momentum=0.5"],
+        ["method=fedavg", "optimizer=adamw", "momentum=0.5"],
+        ["method=fedavg", "trim=0.2"],
+        ["method=fedpeft", "tuning=bias", "lora_rank=2"],
+        ["method=fedprox", "temperature=0.5"],
+        ["method=fedavg", "epsilon=5"],
+        ["method=deltamask", "privacy=run"],
+        ["method=deltamask", "codec=rice", "bits=8"],
+        ["method=fedavg", "down_bits=1"],
+    ],
+)
+def test_an_option_that_the_chosen_pieces_do_not_have_is_an_unknown_key(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match=f"unknown key '{words[-1].partition('=')[0]}'") as caught:
+        resolve({}, words)
+    assert caught.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "owner"),
+    [(["method=topk", "levels=7"], "codec=qsgd"), (["method=fedavg", "momentum=0.5"], "optimizer=sgd")],
+)
+def test_the_error_says_which_choice_would_have_it(words: list[str], owner: str) -> None:
+    with pytest.raises(ConfigError, match=owner):
+        resolve({}, words)
+
+
+def test_what_goes_down_has_keys_of_its_own() -> None:
+    parameters = resolve(
+        {"method": "fedavg"}, ["codec=topk", "fraction=0.2", "down_codec=eden", "down.bits=2"]
+    ).parameters
+    assert parameters.up.codec == TopK(fraction=0.2)
+    assert parameters.down.codec == Eden(bits=2)
+
+
+def test_a_choice_that_is_the_default_keeps_the_options_that_the_method_gave_it() -> None:
+    assert resolve({"method": "per-fedavg"}, ["optimizer=sgd"]).parameters.local.optimizer == Sgd(momentum=0.0)
+    assert resolve({"method": "fedavg"}, ["optimizer=sgd"]).parameters.local.optimizer == Sgd(momentum=0.9)
+
+
+def test_a_name_for_settings_of_another_method_fixes_them() -> None:
+    assert resolve({"method": "topk"}).parameters == resolve({"method": "fedavg", "codec": "topk"}).parameters
+    with pytest.raises(ConfigError, match="method=topk is codec=topk"):
+        resolve({"method": "topk"}, ["codec=eden"])
+
+
+def test_options_of_a_preset_are_left_out_where_another_choice_was_made() -> None:
+    """QSGD's preset has levels; deepreduce's has a budget of its filter."""
+    chosen = resolve({"method": "fedavg", "preset": "paper"}, ["optimizer=adam"]).parameters
+    assert chosen.local.optimizer.name == "adam"
+    assert chosen.local.epochs == 5
+
+
+@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_every_method_is_written_down_and_read_again(method: str, preset: str) -> None:
+    settings = resolve({"method": method, "preset": preset})
+    assert resolve(tomllib.loads(write_toml(settings))) == settings
+
+
+def test_none_is_written_down_where_it_is_not_the_default() -> None:
+    settings = resolve({"method": "gradmask", "mask": "least-sensitive", "calibration_examples": "none"})
+    assert resolve(tomllib.loads(write_toml(settings))) == settings
+
+
+@dataclass(frozen=True)
+class _First:
+    name: ClassVar[str] = "first"
+    size: int = 1
+
+
+@dataclass(frozen=True)
+class _Second:
+    size: int = 2
+
+
+@dataclass(frozen=True)
+class _Both:
+    one: _First = _First()
+    two: _Second = _Second()
+
+
+def test_a_word_that_two_tables_have_needs_the_name_of_its_table() -> None:
+    with pytest.raises(ConfigError, match=r"write one\.size or two\.size"):
+        Tables(_Both, {}).build({"size": "3"})
+    built = Tables(_Both, {}).build({"two.size": "3"})
+    assert (built.one.size, built.two.size) == (1, 3)
+    assert as_words(built) == {"one": {"size": 1}, "two": {"size": 3}}
+
+
+def test_a_choice_of_an_unknown_name_says_the_nearest() -> None:
+    @dataclass(frozen=True)
+    class Chosen:
+        optimizer: object = choice("optimizer", Sgd())
+
+    with pytest.raises(ConfigError, match="did you mean 'adamw'"):
+        Tables(Chosen, {"optimizer": "adamww"})
