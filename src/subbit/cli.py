@@ -145,6 +145,7 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
     [bold]subbit show runs/demo[/bold]
     """
     from subbit.report.folder import RunFolder
+    from subbit.runtime.events import MainRound
 
     opened = RunFolder.open(folder)
     summary = opened.read_summary()
@@ -152,16 +153,16 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
     for heading in ("round", "accuracy", "answered", "failed", "loss", "MB so far", "seconds"):
         table.add_column(heading, justify="right")
     for event in opened.read_events():
-        if event["event"] == "round" and event["phase"] == "main":
-            accuracy, loss = event["accuracy"], event["observations"].get("loss")
+        if isinstance(event, MainRound):
+            loss = event.observations.get("loss")
             table.add_row(
-                str(event["round"]),
-                "" if accuracy is None else f"{accuracy:.4f}",
-                str(event["answered"]),
-                str(len(event["failures"])),
+                str(event.round),
+                "" if event.accuracy is None else f"{event.accuracy:.4f}",
+                str(event.answered),
+                str(len(event.failures)),
                 "" if loss is None else f"{loss:.4f}",
-                f"{event['total_bytes'] / 1e6:.3f}",
-                f"{event['seconds']:.1f}",
+                f"{event.total_bytes / 1e6:.3f}",
+                f"{event.seconds:.1f}",
             )
     console.print(table)
     _print_summary(summary, folder)

@@ -245,7 +245,7 @@ def test_the_books_do_not_grow_in_memory(tmp_path: Path) -> None:
     _, ledger, events = folder.read_state()
     assert ledger.entries == ()
     assert ledger.totals == Ledger.read_csv(path / "ledger.csv").totals
-    assert [event["event"] for event in events] == ["before", "round", "round"]
+    assert [event.event for event in events] == ["before", "round", "round"]
     assert sorted(each.name for each in (path / "checkpoint").iterdir()) == [
         "1.json",
         "1.safetensors",
