@@ -163,7 +163,7 @@ class RunFolder:
         """The state after the last finished round, to go on from: the folder is locked and cut back to it."""
         self._take_lock()
         manifest, state = self._newest(None)
-        events = self.read_events()[: manifest.events]
+        events = self.read_events(manifest.events)
         self._growing = {name: AppendedFile.reopen(self.path / name, manifest.files[name]) for name in (EVENTS, LEDGER)}
         self._events, self._last = manifest.events, manifest
         for left_over in self._checkpoint.glob("*.tmp"):
@@ -207,11 +207,11 @@ class RunFolder:
         here = self.settings.run.engine == "simulator"
         return here and not all(memories.has(client, turn) for client, turn in state.kept.items())
 
-    def read_events(self) -> list[Event]:
-        """All complete lines."""
+    def read_events(self, count: int | None = None) -> list[Event]:
+        """All complete lines, or so many: those after them may be damaged."""
         try:
-            text = (self.path / EVENTS).read_bytes().decode()
-            return [read_event(json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
+            data = (self.path / EVENTS).read_bytes()
+            return [read_event(json.loads(line)) for line in data[: data.rfind(b"\n") + 1].splitlines()[:count]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunFolderError(f"{self.path / EVENTS} cannot be read: {error}") from None
 
