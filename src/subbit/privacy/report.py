@@ -21,9 +21,11 @@ class PrivacyReport:
     epsilon_spent: float
     """What the steps that were taken amount to."""
     delta: float
+    """The chance with which the guarantee may fail."""
     noise_multiplier: float
     """The smallest of any client: noise over clipping norm."""
     largest_noise_multiplier: float
+    """The largest of any client."""
 
 
 def privacy_report(

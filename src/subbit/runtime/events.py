@@ -16,6 +16,7 @@ class Failed:
     """A client that was asked and gave nothing that could be used."""
 
     client: int
+    """Its number, from 0."""
     cause: str
     """One stable word, by which the summary counts."""
     message: str
@@ -27,6 +28,7 @@ class Before:
     """Written once, before the first round of the main phase."""
 
     event: Literal["before"] = "before"
+    """Which kind of line this is."""
     accuracy: float
     """Of the network from which the rounds start, with its head fitted."""
 
@@ -36,7 +38,9 @@ class Round:
     """What rounds of both phases have in common."""
 
     event: Literal["round"] = "round"
+    """Which kind of line this is."""
     phase: Literal["head", "main"]
+    """Fitting the head, or the method itself."""
     round: int
     """From 0, in each phase."""
     participants: tuple[int, ...]

@@ -17,7 +17,9 @@ class Codecs:
     """Names of the codecs, one for each part of a message, in the order of the parts."""
 
     up: tuple[str, ...]
+    """From the clients."""
     down: tuple[str, ...]
+    """From the server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +31,25 @@ class Summary:
     name: str
     """Of the run, and of its folder."""
     method: str
+    """As `subbit list methods` names it."""
     preset: str
     """`default`, or `paper` for the values of the method's authors."""
     model: str
+    """As the configuration names it, or the class of a module that was given."""
     pretrained: bool
+    """Whether the network starts from trained weights."""
     dataset: str
+    """As the configuration names it."""
     split: str
     """Fingerprint of who holds which examples."""
     clients: int
+    """In all."""
     participants: int
     """Asked in each round."""
     rounds: int
+    """Of the main phase."""
     seed: int
+    """Of everything random, but for noise that is asked of the system."""
     parameters: int
     """Numbers that are trained: what bits per parameter are counted by."""
     accuracy: float
@@ -54,8 +63,9 @@ class Summary:
     downlink_bpp: float
     """Bits per parameter that a client receives in a round, likewise."""
     uplink_bytes: int
-    """Of all clients and rounds; `downlink_bytes` and `one_off_bytes` likewise."""
+    """From all clients in all rounds."""
     downlink_bytes: int
+    """To all clients in all rounds."""
     one_off_bytes: int
     """The head phase, the head sent to each client once, and what else is sent only once, either way."""
     total_bytes: int
@@ -65,6 +75,7 @@ class Summary:
     failures: dict[str, int]
     """The same by cause."""
     codecs: Codecs
+    """Which codecs carried the messages."""
     accuracy_by_round: tuple[float | None, ...]
     """After each round; null where it was not evaluated."""
     bytes_by_round: tuple[int, ...]
@@ -90,7 +101,7 @@ class Summary:
     privacy: PrivacyReport | None = None
     """Only of a run under differential privacy."""
     flips_per_upload: float | None = None
-    """Places in which a client's mask differs from the server's ; of `fedmask` their share."""
+    """Places in which a client's mask differs from the server's; of `fedmask` their share."""
     flips_kept_per_upload: float | None = None
     """How many of them were sent."""
     false_flips_per_upload: float | None = None
