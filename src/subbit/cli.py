@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from subbit.bench.commands import bench_app
+from subbit.bench import OWN_WORDS, bench
 from subbit.errors import Interrupted, RunFolderError, SubbitError
 from subbit.export.commands import export
 from subbit.flower.commands import flower_app
@@ -28,10 +28,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.add_typer(bench_app, name="bench")
 app.add_typer(flower_app, name="flower")
 app.add_typer(zampling_app, name="zampling")
 app.command()(export)
+app.command(context_settings=OWN_WORDS)(bench)
 app.command()(params)
 app.command()(domain_gap)
 console = Console()
