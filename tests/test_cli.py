@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,10 @@ def test_inspect_describes_a_frame_and_refuses_anything_else(tmp_path: Path) -> 
     refused = subbit("inspect", "rubbish", folder=tmp_path, check=False)
     assert refused.returncode == 7
     assert "not a frame" in refused.stderr
+
+
+def test_the_version_is_printed(tmp_path: Path) -> None:
+    assert subbit("--version", folder=tmp_path).stdout == f"subbit {metadata.version('subbit')}\n"
 
 
 def test_benchmarks_are_run_from_a_clone_and_nowhere_else(tmp_path: Path) -> None:

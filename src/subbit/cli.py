@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from subbit import __version__
 from subbit.bench import OWN_WORDS, bench
 from subbit.errors import Interrupted, RunFolderError, SubbitError
 from subbit.export.commands import export
@@ -36,6 +37,22 @@ app.command()(params)
 app.command()(domain_gap)
 console = Console()
 errors = Console(stderr=True)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"subbit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
+    ] = False,
+) -> None:
+    """Options of `subbit` itself, before the command."""
+
 
 Words = Annotated[list[str] | None, typer.Argument(help="A TOML file and key=value words, e.g. rounds=5 kappa=0.5")]
 
