@@ -6,11 +6,12 @@ import json
 import time
 from typing import Any
 
+from benchmarks.local_deployment import LocalDeployment
+
 from chaos.trial import COUNTED, EQUAL, FailedError, Outcome, Trial
 from subbit.config.load import resolve
 from subbit.config.pieces import as_words, flattened
 from subbit.errors import SubbitError
-from subbit.flower.local import LocalDeployment
 
 DEADLINE = 60
 PATIENCE = 400.0

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,24 @@ def test_inspect_describes_a_frame_and_refuses_anything_else(tmp_path: Path) -> 
     refused = subbit("inspect", "rubbish", folder=tmp_path, check=False)
     assert refused.returncode == 7
     assert "not a frame" in refused.stderr
+
+
+def test_the_version_is_printed(tmp_path: Path) -> None:
+    assert subbit("--version", folder=tmp_path).stdout == f"subbit {metadata.version('subbit')}\n"
+
+
+def test_benchmarks_are_run_from_a_clone_and_nowhere_else(tmp_path: Path) -> None:
+    """A size that the benchmark refuses shows that it was found, and its option read."""
+    root = Path(__file__).parents[1]
+    for folder in (root, root / "docs"):
+        one_line(subbit("bench", "codecs", "--size", "9999", folder=folder, check=False), "at least 10,000 places")
+    assert "--size" in subbit("bench", "codecs", "--help", folder=root).stdout
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "another"\n')
+    refused = subbit("bench", "codecs", folder=tmp_path, check=False)
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1
+    assert "clone of the repository" in refused.stderr
+    assert "subbit bench flower" in subbit("bench", "--help", folder=tmp_path).stdout
 
 
 def test_help_has_examples(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from subbit.bench.commands import bench_app
+from subbit import __version__
+from subbit.bench import OWN_WORDS, bench
 from subbit.errors import Interrupted, RunFolderError, SubbitError
 from subbit.export.commands import export
 from subbit.flower.commands import flower_app
@@ -28,14 +29,30 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.add_typer(bench_app, name="bench")
 app.add_typer(flower_app, name="flower")
 app.add_typer(zampling_app, name="zampling")
 app.command()(export)
+app.command(context_settings=OWN_WORDS)(bench)
 app.command()(params)
 app.command()(domain_gap)
 console = Console()
 errors = Console(stderr=True)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"subbit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
+    ] = False,
+) -> None:
+    """Options of `subbit` itself, before the command."""
+
 
 Words = Annotated[list[str] | None, typer.Argument(help="A TOML file and key=value words, e.g. rounds=5 kappa=0.5")]
 
@@ -145,6 +162,7 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
     [bold]subbit show runs/demo[/bold]
     """
     from subbit.report.folder import RunFolder
+    from subbit.runtime.events import MainRound
 
     opened = RunFolder.open(folder)
     summary = opened.read_summary()
@@ -152,16 +170,16 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
     for heading in ("round", "accuracy", "answered", "failed", "loss", "MB so far", "seconds"):
         table.add_column(heading, justify="right")
     for event in opened.read_events():
-        if event["event"] == "round" and event["phase"] == "main":
-            accuracy, loss = event["accuracy"], event["observations"].get("loss")
+        if isinstance(event, MainRound):
+            loss = event.observations.get("loss")
             table.add_row(
-                str(event["round"]),
-                "" if accuracy is None else f"{accuracy:.4f}",
-                str(event["answered"]),
-                str(len(event["failures"])),
+                str(event.round),
+                "" if event.accuracy is None else f"{event.accuracy:.4f}",
+                str(event.answered),
+                str(len(event.failures)),
                 "" if loss is None else f"{loss:.4f}",
-                f"{event['total_bytes'] / 1e6:.3f}",
-                f"{event['seconds']:.1f}",
+                f"{event.total_bytes / 1e6:.3f}",
+                f"{event.seconds:.1f}",
             )
     console.print(table)
     _print_summary(summary, folder)

@@ -43,19 +43,6 @@ class FolderLock:
             self._lock.release()
 
 
-def is_held(folder: Path) -> bool:
-    """Whether a process that is alive holds the folder."""
-    if not (folder / LOCK).is_file():
-        return False
-    lock = FileLock(folder / LOCK, timeout=0, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        return True
-    lock.release()
-    return False
-
-
 def _holder(folder: Path) -> str:
     try:
         found = json.loads((folder / HOLDER).read_text(encoding="utf-8"))

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.bench.codecs import benchmark_table, run_codec_benchmark, targets_table
+from benchmarks.bench.drifts import DRIFTS, Drift, entropy, measure_drift, server_logits, thresholds_of_logits
+from benchmarks.bench.flips import RATES, log2_binomial, random_flips
+from benchmarks.bench.measure import best_seconds
+from benchmarks.bench.references import measure_c_fuse
+from benchmarks.bench.targets import Bar
+from benchmarks.bench.vectors import normalised_squared_error
 from rich.console import Console
 
-from subbit.bench.codecs import benchmark_table, run_codec_benchmark, targets_table
-from subbit.bench.drifts import DRIFTS, Drift, entropy, measure_drift, server_logits, thresholds_of_logits
-from subbit.bench.flips import RATES, log2_binomial, random_flips
-from subbit.bench.measure import best_seconds
-from subbit.bench.references import measure_c_fuse
-from subbit.bench.targets import Bar
-from subbit.bench.vectors import normalised_squared_error
 from subbit.codecs.bits import count_ones, positions_of_bits
 from subbit.errors import ConfigError
 
@@ -31,7 +31,7 @@ SIZE = 20_000
 def results() -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FEWEST_RUNS", "MOST_RUNS"):
-            patch.setattr(f"subbit.bench.measure.{name}", 1)  # The speeds do not matter here.
+            patch.setattr(f"benchmarks.bench.measure.{name}", 1)  # The speeds do not matter here.
         return run_codec_benchmark([SIZE], lambda line: None)
 
 

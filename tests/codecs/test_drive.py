@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from tests.oracles import rotate, rotate_back
 
 from subbit.codecs.base import Shared, Vector
 from subbit.codecs.drive import Drive
 from subbit.codecs.eden import Eden
-from subbit.codecs.rotation import rotate, rotate_back
 from subbit.errors import PayloadError
 
 

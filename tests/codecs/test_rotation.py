@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import hadamard
+from tests.oracles import rotate, rotate_back
 
-from subbit.codecs.rotation import BLOCK, _hadamard, block_bounds, rotate, rotate_back
+from subbit.codecs.rotation import BLOCK, _hadamard, block_bounds
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 32, 64, 128, 1024])

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracles import uniforms_numpy
 
 from subbit.codecs.bits import pack_bits
-from subbit.codecs.sampler import sample_bits, thresholds_of_counts, uniforms, uniforms_numpy
+from subbit.codecs.sampler import sample_bits, thresholds_of_counts, uniforms
 from subbit.errors import ConfigError
 from subbit.randomness import derive_key
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.local_deployment import LocalDeployment
 
 from subbit.config.load import resolve
-from subbit.flower.local import LocalDeployment
 from subbit.report.folder import RunFolder
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job

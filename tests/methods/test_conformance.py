@@ -16,6 +16,7 @@ from subbit.report.folder import RunFolder
 from subbit.runtime.run import Progress, run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
+from tests.oracles import frozen_digest
 from tests.problems import MODULES, digits_problem, mlp, settings
 
 METHODS = method_names()
@@ -122,9 +123,9 @@ def test_frozen_weights_stay_bit_identical(method: str) -> None:
     # A method that adds modules decides by itself what is trained.
     implied = find_method(method).prepare(untouched, settings(method=method).parameters, 10, 1)
     selection = implied or "2.weight"
-    frozen = FlatModel(untouched, selection).frozen_digest()
+    frozen = frozen_digest(FlatModel(untouched, selection))
     trained = run_job(problem, settings(method=method, select="auto" if implied else selection)).module
-    assert FlatModel(trained, selection).frozen_digest() == frozen
+    assert frozen_digest(FlatModel(trained, selection)) == frozen
 
 
 @pytest.mark.parametrize("method", METHODS)

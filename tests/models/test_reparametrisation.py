@@ -3,9 +3,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracles import uniforms_numpy
 from torch.nn import functional
 
-from subbit.codecs.sampler import uniforms_numpy
 from subbit.errors import ModelError
 from subbit.models import reparametrisation
 from subbit.models.reparametrisation import (

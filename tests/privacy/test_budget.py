@@ -81,13 +81,13 @@ def test_the_report_is_that_of_the_client_it_is_worst_for() -> None:
     """Client 1, whose batch is all it has, took part twice; the third client never came and is left out."""
     report = privacy_report(mechanism(PrivacyPerStep()), {0: 200, 1: 50, 2: 60}, {0: 1, 1: 2})
     worst = composed_epsilon(literal_multiplier(5.0, 1e-3), 1e-3, 1.0, 2, "rdp")
-    assert report["epsilon"] == report["epsilon_spent"] == worst > 5
-    assert "per step, not composed" in report["guarantee"]
-    assert f"{worst:.4g}" in report["guarantee"]
+    assert report.epsilon == report.epsilon_spent == worst > 5
+    assert "per step, not composed" in report.guarantee
+    assert f"{worst:.4g}" in report.guarantee
 
 
 def test_a_run_is_calibrated_for_all_rounds_and_spends_only_those_it_takes() -> None:
     every, half = (privacy_report(mechanism(Privacy()), {0: 100}, {0: turns}) for turns in (10, 5))
-    assert half["epsilon_spent"] < every["epsilon_spent"] <= 5
-    assert half["epsilon"] == every["epsilon"] == 5
-    assert half["noise_multiplier"] == every["noise_multiplier"]
+    assert half.epsilon_spent < every.epsilon_spent <= 5
+    assert half.epsilon == every.epsilon == 5
+    assert half.noise_multiplier == every.noise_multiplier

@@ -151,6 +151,12 @@ def test_what_is_not_a_run_of_ours_is_not_moved(tmp_path: Path, content: str) ->
 # Damage and repair.
 
 
+def overwrite(path: Path, place: int, value: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] = value
+    path.write_bytes(data)
+
+
 def flip(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 4
@@ -168,6 +174,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         run / "ledger.csv", (run / "ledger.csv").stat().st_size - 30
     ),
     "a bit at the end of the events": lambda run: flip(run / "events.jsonl", -20),
+    "no text at the end of the events": lambda run: overwrite(run / "events.jsonl", -20, 0xFF),
     "a memory that was cut off": lambda run: os.truncate(max((run / "memory").rglob("3.safetensors")), 100),
     "files of a write that never ended": lambda run: (run / "checkpoint/4.safetensors.tmp").write_bytes(b"half"),
     "a state without a manifest": lambda run: (run / "checkpoint/4.safetensors").write_bytes(b"half"),
@@ -245,7 +252,7 @@ def test_the_books_do_not_grow_in_memory(tmp_path: Path) -> None:
     _, ledger, events = folder.read_state()
     assert ledger.entries == ()
     assert ledger.totals == Ledger.read_csv(path / "ledger.csv").totals
-    assert [event["event"] for event in events] == ["before", "round", "round"]
+    assert [event.event for event in events] == ["before", "round", "round"]
     assert sorted(each.name for each in (path / "checkpoint").iterdir()) == [
         "1.json",
         "1.safetensors",

@@ -52,22 +52,6 @@ def draw_signs(key: int, size: int) -> Signs:
     return uniforms(key ^ SIGN_PURPOSE, 0, STREAMS * words).reshape(STREAMS, words)
 
 
-def rotate(vector: Vector, key: int) -> Vector:
-    """The rotated vector: same length, same norm."""
-    rotated, signs = vector.copy(), draw_signs(key, vector.size)
-    for start, end in block_bounds(vector.size):
-        rotate_block(rotated[start:end], signs, start)
-    return rotated
-
-
-def rotate_back(rotated: Vector, key: int) -> Vector:
-    """Inverse of `rotate`, up to rounding."""
-    vector, signs = rotated.copy(), draw_signs(key, rotated.size)
-    for start, end in block_bounds(rotated.size):
-        rotate_block_back(vector[start:end], signs, start)
-    return vector
-
-
 @njit
 def rotate_block(values: Vector, signs: Signs, start: int) -> None:
     """In place; `start` is where the block lies in its vector, and so which signs it takes."""

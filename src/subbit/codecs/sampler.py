@@ -55,16 +55,6 @@ def uniforms(key: int, start: int, count: int) -> NDArray[np.uint32]:
     return out
 
 
-def uniforms_numpy(key: int, start: int, count: int) -> NDArray[np.uint32]:
-    """The same numbers from array operations alone: the oracle of the kernels."""
-    first, second, third = subkeys(key)
-    x = np.arange(start, start + count, dtype=np.uint32) ^ first
-    x = (x ^ (x >> SHIFT_16)) * MULTIPLIER_1 + second
-    x = (x ^ (x >> SHIFT_15)) * MULTIPLIER_2 ^ third
-    x = (x ^ (x >> SHIFT_14)) * MULTIPLIER_3
-    return x ^ (x >> SHIFT_15)
-
-
 def thresholds_of_counts(
     total: int,
     estimator: Literal["mode", "mean"] = "mode",

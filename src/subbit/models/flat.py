@@ -108,14 +108,6 @@ class FlatModel:
         for counter, initial in self._counters:
             counter.copy_(initial)
 
-    def frozen_digest(self) -> str:
-        """SHA-256 of every parameter and buffer that is not trained (nor, under `average`, a running statistic)."""
-        trained = set(self.template.names)
-        if self.statistics_template is not None:
-            trained |= set(self.statistics_template.names)
-        tensors = [*self.module.named_parameters(remove_duplicate=False), *self.module.named_buffers()]
-        return _sha256((name, tensor) for name, tensor in tensors if name not in trained)
-
 
 def model_sha256(module: nn.Module) -> str:
     """SHA-256 of the state dict: sorted names, types, shapes and raw bytes."""

@@ -33,8 +33,10 @@ from subbit.config.load import Settings, read_toml, resolve, write_toml
 from subbit.config.schema import AUTO_NAME
 from subbit.errors import ConfigError, Interrupted, RunFolderError
 from subbit.files import replace_file
+from subbit.json_records import as_json
 from subbit.locks import FolderLock
 from subbit.report.making import BEGINNING, free_name, move_aside, remove_unfinished
+from subbit.runtime.events import Event, read_event
 from subbit.runtime.manifest import Manifest, forget_all_but, read_manifest, state_path, turns, write_manifest
 from subbit.runtime.memory import ClientMemories
 from subbit.wire.ledger import HEADING, Ledger, csv_lines
@@ -133,7 +135,7 @@ class RunFolder:
 
     # The state after a round.
 
-    def write_state(self, state: ServerState, ledger: Ledger, events: list[dict[str, Any]]) -> None:
+    def write_state(self, state: ServerState, ledger: Ledger, events: list[Event]) -> None:
         from subbit.runtime.checkpoint import write_checkpoint
 
         if not self._growing:
@@ -142,7 +144,7 @@ class RunFolder:
                 LEDGER: AppendedFile(self.path / LEDGER, HEADING),
             }
         new = events[self._events :]
-        self._growing[EVENTS].append("".join(json.dumps(event) + "\n" for event in new).encode())
+        self._growing[EVENTS].append("".join(json.dumps(as_json(event)) + "\n" for event in new).encode())
         self._growing[LEDGER].append(csv_lines(ledger.take()))
         self._events = len(events)
         turn = state.next_round
@@ -157,11 +159,11 @@ class RunFolder:
         """The state after the last finished round, to look at."""
         return self._newest(("config.toml",))[1]
 
-    def read_state(self) -> tuple[ServerState, Ledger, list[dict[str, Any]]]:
+    def read_state(self) -> tuple[ServerState, Ledger, list[Event]]:
         """The state after the last finished round, to go on from: the folder is locked and cut back to it."""
         self._take_lock()
         manifest, state = self._newest(None)
-        events = self.read_events()[: manifest.events]
+        events = self.read_events(manifest.events)
         self._growing = {name: AppendedFile.reopen(self.path / name, manifest.files[name]) for name in (EVENTS, LEDGER)}
         self._events, self._last = manifest.events, manifest
         for left_over in self._checkpoint.glob("*.tmp"):
@@ -205,12 +207,12 @@ class RunFolder:
         here = self.settings.run.engine == "simulator"
         return here and not all(memories.has(client, turn) for client, turn in state.kept.items())
 
-    def read_events(self) -> list[dict[str, Any]]:
-        """All complete lines."""
+    def read_events(self, count: int | None = None) -> list[Event]:
+        """All complete lines, or so many: those after them may be damaged."""
         try:
-            text = (self.path / EVENTS).read_bytes().decode()
-            return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-        except (OSError, ValueError) as error:
+            data = (self.path / EVENTS).read_bytes()
+            return [read_event(json.loads(line)) for line in data[: data.rfind(b"\n") + 1].splitlines()[:count]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunFolderError(f"{self.path / EVENTS} cannot be read: {error}") from None
 
     @contextmanager

@@ -17,19 +17,22 @@ from torch import nn
 
 from subbit.config.load import Settings
 from subbit.errors import ConfigError, RunFolderError
+from subbit.json_records import as_json
 from subbit.report.folder import RunFolder
 from subbit.report.link import link_seconds
 from subbit.runtime.engines import Engine, InProcess, Workers
 from subbit.runtime.evaluation import Accuracy, evaluate, is_personal
+from subbit.runtime.events import Before, Event, Failed, HeadRound, MainRound
 from subbit.runtime.memory import ClientMemories, Memories, MemoriesInRam
 from subbit.runtime.messages import Failure, Phase
 from subbit.runtime.problem import Problem
+from subbit.runtime.results import Summary
 from subbit.runtime.round import Cohort, RoundReport, ServerState, run_round
 from subbit.runtime.summary import summarise
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 
-Events = list[dict[str, Any]]
+Events = list[Event]
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,33 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """`summary` is what `summary.json` holds; `module` is the trained network."""
+    """What a run came to. Each key of its summary is also an attribute, e.g. `result.accuracy`."""
 
     summary: dict[str, Any]
+    """What `summary.json` holds."""
     module: nn.Module
+    """The trained network."""
+    numbers: Summary
+    """The summary with types."""
+
+    @property
+    def accuracy(self) -> float:
+        return self.numbers.accuracy
+
+    @property
+    def uplink_bpp(self) -> float:
+        return self.numbers.uplink_bpp
+
+    @property
+    def downlink_bpp(self) -> float:
+        return self.numbers.downlink_bpp
+
+    @property
+    def total_bytes(self) -> int:
+        return self.numbers.total_bytes
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("summary", "module") or name not in self.summary:
+        if name in ("summary", "module", "numbers") or name not in self.summary:
             raise AttributeError(name)
         return self.summary[name]
 
@@ -91,10 +114,11 @@ def run_job(
         method = workplace.method("main")
         networks = (method.primary_network,) if is_personal(workplace) else method.networks
         accuracies = {network: evaluate(workplace, engine, state, network) for network in networks}
-        summary = summarise(workplace, state, ledger, events, accuracies, time.monotonic() - started)
+        numbers = summarise(workplace, state, ledger, events, accuracies, time.monotonic() - started)
+        summary = as_json(numbers)
         if folder is not None:
             folder.write_summary(summary)
-    return Result(summary, workplace.module)
+    return Result(summary, workplace.module, numbers)
 
 
 def _memories(settings: Settings, folder: RunFolder | None, cleanup: ExitStack) -> Memories:
@@ -147,8 +171,7 @@ def _fit_head(workplace: Workplace, state: ServerState, engine: Engine, ledger: 
     workplace.attach("main")
     workplace.write_head(state.head)
     state.phase, state.next_round, state.method = "main", 0, workplace.method("main").start()
-    events.append(_event("head", 0, report, None, time.monotonic() - started))
-    _close_round(workplace, ledger, events[-1])
+    events.append(_head_round(workplace, report, time.monotonic() - started, ledger))
 
 
 def _main_phase(
@@ -162,9 +185,9 @@ def _main_phase(
 ) -> None:
     run, method = workplace.settings.run, workplace.method("main")
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
-    if not any(event["event"] == "before" for event in events):
+    if not any(isinstance(event, Before) for event in events):
         before = evaluate(workplace, engine, state, method.primary_network, before=True)
-        events.append({"event": "before", "accuracy": before.mean})
+        events.append(Before(accuracy=before.mean))
     cohort = Cohort(workplace.problem.clients_with_data(), run.quorum, workplace.drawn)
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
@@ -172,46 +195,53 @@ def _main_phase(
         accuracy: Accuracy | None = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
             accuracy = evaluate(workplace, engine, state, method.primary_network)
-        events.append(_event("main", number, outcome, accuracy, time.monotonic() - started))
-        _close_round(workplace, ledger, events[-1])
+        event = _main_round(workplace, number, outcome, accuracy, time.monotonic() - started, ledger)
+        events.append(event)
         _save(folder, state, ledger, events)
         if report is not None:
-            mean = None if accuracy is None else accuracy.mean
-            report(Progress("main", number, run.rounds, mean, events[-1]["uplink_bpp"], events[-1]["total_bytes"]))
+            report(Progress("main", number, run.rounds, event.accuracy, event.uplink_bpp, event.total_bytes))
 
 
-def _event(phase: str, number: int, report: RoundReport, accuracy: Accuracy | None, seconds: float) -> dict[str, Any]:
-    event = {
-        "event": "round",
-        "phase": phase,
-        "round": number,
-        "participants": list(report.participants),
-        "answered": len(report.answered),
-        "failures": _named(report.failures),
-        "observations": report.observations,
-        "accuracy": None if accuracy is None else accuracy.mean,
-        "seconds": round(seconds, 3),
-    }
-    if accuracy is not None and accuracy.failures:
-        event["not_evaluated"] = _named(accuracy.failures)
-    return event
+def _head_round(workplace: Workplace, report: RoundReport, seconds: float, ledger: Ledger) -> HeadRound:
+    return HeadRound(
+        round=0,
+        participants=report.participants,
+        answered=len(report.answered),
+        failures=_named(report.failures),
+        observations=report.observations,
+        accuracy=None,
+        seconds=round(seconds, 3),
+        link_seconds=_link_seconds(workplace, ledger),
+    )
 
 
-def _named(failures: dict[int, Failure]) -> list[dict[str, Any]]:
-    return [
-        {"client": client, "cause": failure.cause, "message": failure.message}
-        for client, failure in sorted(failures.items())
-    ]
+def _main_round(
+    workplace: Workplace, number: int, report: RoundReport, accuracy: Accuracy | None, seconds: float, ledger: Ledger
+) -> MainRound:
+    """What the ledger says is about the rounds so far, of which this one is the last."""
+    return MainRound(
+        round=number,
+        participants=report.participants,
+        answered=len(report.answered),
+        failures=_named(report.failures),
+        observations=report.observations,
+        accuracy=None if accuracy is None else accuracy.mean,
+        seconds=round(seconds, 3),
+        not_evaluated=None if accuracy is None else _named(accuracy.failures) or None,
+        uplink_bpp=ledger.uplink_bpp(workplace.method("main").size),
+        total_bytes=ledger.totals.total_bytes,
+        link_seconds=_link_seconds(workplace, ledger),
+    )
 
 
-def _close_round(workplace: Workplace, ledger: Ledger, event: dict[str, Any]) -> None:
-    """What the ledger says about the round, which is over."""
+def _named(failures: dict[int, Failure]) -> tuple[Failed, ...]:
+    return tuple(Failed(client, failure.cause, failure.message) for client, failure in sorted(failures.items()))
+
+
+def _link_seconds(workplace: Workplace, ledger: Ledger) -> float | None:
+    """Of the entries that the ledger still has, which are those of the round that is over."""
     run = workplace.settings.run
-    if event["phase"] == "main":
-        event["uplink_bpp"] = ledger.uplink_bpp(workplace.method("main").size)
-        event["total_bytes"] = ledger.totals.total_bytes
-    if run.link_mbit is not None:
-        event["link_seconds"] = link_seconds(ledger.entries, run.link_mbit, run.link_latency_ms)
+    return None if run.link_mbit is None else link_seconds(ledger.entries, run.link_mbit, run.link_latency_ms)
 
 
 def _save(folder: RunFolder | None, state: ServerState, ledger: Ledger, events: Events) -> None:

@@ -1,17 +1,19 @@
-"""A finished run in numbers: what `summary.json` holds."""
+"""The summary of a finished run, from its events, its ledger and its last state."""
 
 from __future__ import annotations
 
 import platform
 from collections import Counter
+from collections.abc import Iterable
 from importlib.metadata import version
-from typing import Any
 
 from subbit.models import model_sha256
-from subbit.privacy.report import privacy_report
+from subbit.privacy.report import PrivacyReport, privacy_report
 from subbit.randomness import derive_key
 from subbit.report.link import SECONDS_PER_HOUR
 from subbit.runtime.evaluation import Accuracy
+from subbit.runtime.events import Before, Event, MainRound
+from subbit.runtime.results import Codecs, Summary
 from subbit.runtime.round import ServerState
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
@@ -21,76 +23,90 @@ def summarise(
     workplace: Workplace,
     state: ServerState,
     ledger: Ledger,
-    events: list[dict[str, Any]],
+    events: list[Event],
     accuracies: dict[str, Accuracy],
     seconds: float,
-) -> dict[str, Any]:
+) -> Summary:
     run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
     workplace.write_network(
         state.method, method.primary_network, derive_key(run.seed, "evaluation", run.rounds), state.head
     )
     workplace.module.eval()
-    rounds = [event for event in events if event["event"] == "round"]
-    failures = [failure for event in rounds for failure in event["failures"]]
-    observations = [event["observations"] for event in rounds if event["phase"] == "main"]
-    totals, split = ledger.totals, problem.split_summary()
-    summary: dict[str, Any] = {
-        "name": run.name,
-        "method": run.method,
-        "preset": run.preset,
-        "model": problem.model_name,
-        "pretrained": problem.pretrained,
-        "dataset": problem.dataset_name,
-        "split": split.fingerprint,
-        "clients": problem.clients,
-        "participants": method.task.participants,
-        "rounds": run.rounds,
-        "seed": run.seed,
-        "parameters": method.size,
-        "accuracy": accuracies[method.primary_network].mean,
-        "accuracy_before": next(event["accuracy"] for event in events if event["event"] == "before"),
-        "network": method.primary_network,
-        "uplink_bpp": ledger.uplink_bpp(method.size),
-        "downlink_bpp": ledger.downlink_bpp(method.size),
-        "uplink_bytes": totals.uplink_bytes,
-        "downlink_bytes": totals.downlink_bytes,
-        "one_off_bytes": totals.one_off_bytes,
-        "total_bytes": totals.total_bytes,
-        "failed_clients": len(failures),
-        "failures": dict(sorted(Counter(failure["cause"] for failure in failures).items())),
-        "codecs": {
-            "up": [part.codec.name for part in method.up_parts()],
-            "down": [part.codec.name for part in method.down_parts()],
-        },
-        "accuracy_by_round": [event["accuracy"] for event in rounds if event["phase"] == "main"],
-        "bytes_by_round": [event["total_bytes"] for event in rounds if event["phase"] == "main"],
-        "seconds": round(sum(event["seconds"] for event in rounds), 2),
-        "seconds_this_process": round(seconds, 2),
-        "model_sha256": model_sha256(workplace.module),
-        "versions": versions(),
-    }
-    if len(accuracies) > 1:
-        summary |= {f"accuracy_{network}": accuracy.mean for network, accuracy in accuracies.items()}
-    by_client = accuracies[method.primary_network].by_client
-    if by_client is not None:
-        summary["accuracy_by_client"] = {str(client): accuracy for client, accuracy in by_client.items()}
-    missing = Counter(failure.cause for accuracy in accuracies.values() for failure in accuracy.failures.values())
-    missing += Counter(failure["cause"] for event in rounds for failure in event.get("not_evaluated", ()))
-    if missing:
-        # Clients with a network of their own that could not say how good it is: the mean is over the others.
-        summary["not_evaluated"] = dict(sorted(missing.items()))
-    if run.link_mbit is not None:
-        summary["link_mbit"] = run.link_mbit
-        summary["link_hours"] = sum(event["link_seconds"] for event in rounds) / SECONDS_PER_HOUR
-    if method.mechanism is not None:
-        turns = Counter(client for event in rounds for client in event["participants"])
-        examples = {client: len(problem.parts[client]) for client in turns}
-        summary["privacy"] = privacy_report(method.mechanism, examples, turns)
-    for name in ("flips", "flips_kept", "false_flips"):
-        values = [observation[name] for observation in observations if name in observation]
-        if values:
-            summary[f"{name}_per_upload"] = sum(values) / len(values)
-    return summary
+    rounds = [event for event in events if not isinstance(event, Before)]
+    main = [event for event in rounds if isinstance(event, MainRound)]
+    failures = [failure for event in rounds for failure in event.failures]
+    totals, primary = ledger.totals, accuracies[method.primary_network]
+    link = [event.link_seconds for event in rounds if event.link_seconds is not None]
+    return Summary(
+        name=run.name,
+        method=run.method,
+        preset=run.preset,
+        model=problem.model_name,
+        pretrained=problem.pretrained,
+        dataset=problem.dataset_name,
+        split=problem.split_summary().fingerprint,
+        clients=problem.clients,
+        participants=method.task.participants,
+        rounds=run.rounds,
+        seed=run.seed,
+        parameters=method.size,
+        accuracy=primary.mean,
+        accuracy_before=next(event.accuracy for event in events if isinstance(event, Before)),
+        network=method.primary_network,
+        uplink_bpp=ledger.uplink_bpp(method.size),
+        downlink_bpp=ledger.downlink_bpp(method.size),
+        uplink_bytes=totals.uplink_bytes,
+        downlink_bytes=totals.downlink_bytes,
+        one_off_bytes=totals.one_off_bytes,
+        total_bytes=totals.total_bytes,
+        failed_clients=len(failures),
+        failures=_counted(failure.cause for failure in failures),
+        codecs=Codecs(
+            up=tuple(part.codec.name for part in method.up_parts()),
+            down=tuple(part.codec.name for part in method.down_parts()),
+        ),
+        accuracy_by_round=tuple(event.accuracy for event in main),
+        bytes_by_round=tuple(event.total_bytes for event in main),
+        seconds=round(sum(event.seconds for event in rounds), 2),
+        seconds_this_process=round(seconds, 2),
+        model_sha256=model_sha256(workplace.module),
+        versions=versions(),
+        accuracies={name: found.mean for name, found in accuracies.items()} if len(accuracies) > 1 else {},
+        accuracy_by_client=primary.by_client,
+        not_evaluated=_not_evaluated(main, accuracies) or None,
+        link_mbit=run.link_mbit,
+        link_hours=None if run.link_mbit is None else sum(link) / SECONDS_PER_HOUR,
+        privacy=_privacy(workplace, [client for event in rounds for client in event.participants]),
+        flips_per_upload=_observed("flips", main),
+        flips_kept_per_upload=_observed("flips_kept", main),
+        false_flips_per_upload=_observed("false_flips", main),
+    )
+
+
+def _counted(causes: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(causes).items()))
+
+
+def _not_evaluated(rounds: list[MainRound], accuracies: dict[str, Accuracy]) -> dict[str, int]:
+    """Clients with a network of their own that could not say how good it is: the mean is over the others."""
+    last = [failure.cause for accuracy in accuracies.values() for failure in accuracy.failures.values()]
+    return _counted(last + [failure.cause for event in rounds for failure in event.not_evaluated or ()])
+
+
+def _privacy(workplace: Workplace, asked: list[int]) -> PrivacyReport | None:
+    """`asked` has every client once for each of its turns."""
+    method = workplace.method("main")
+    if method.mechanism is None:
+        return None
+    turns = Counter(asked)
+    examples = {client: len(workplace.problem.parts[client]) for client in turns}
+    return privacy_report(method.mechanism, examples, turns)
+
+
+def _observed(name: str, rounds: list[MainRound]) -> float | None:
+    """The mean over the rounds that say anything about it."""
+    values = [event.observations[name] for event in rounds if name in event.observations]
+    return sum(values) / len(values) if values else None
 
 
 def versions() -> dict[str, str]:

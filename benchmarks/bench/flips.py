@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from subbit.bench.measure import Coder, transfer
-from subbit.bench.references import Constriction, Lzma, Zlib
+from benchmarks.bench.measure import Coder, transfer
+from benchmarks.bench.references import Constriction, Lzma, Zlib
 from subbit.codecs import Bits, Shared, make_codec
 from subbit.codecs.bits import count_ones, xor_bits
 from subbit.codecs.sampler import sample_bits

@@ -1,6 +1,6 @@
 """Peak memory of a server that takes many clients' masks through the streaming path.
 
-    python -m subbit.bench.server_memory 100
+    python -m benchmarks.bench.server_memory 100
 
 is one server process: 1,000 nodes, of which so many take part in one round of DeltaMask over a million weights. The
 nodes are played by a grid that encodes each upload when it is asked for, so that the process holds what a server

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from subbit.bench.drifts import DRIFTS
+from benchmarks.bench.drifts import DRIFTS
 
 INFINITY = float("inf")
 SMALLEST_DRIFT = DRIFTS[0].label

@@ -16,7 +16,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.bench.measure import BUILDS, best_seconds, mean_build
+from benchmarks.bench.measure import BUILDS, best_seconds, mean_build
 from subbit.codecs import Bits, Shared
 from subbit.codecs.bits import Positions, byte_count, count_ones, pack_bits, unpack_bits
 from subbit.errors import ConfigError

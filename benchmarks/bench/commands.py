@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-bench_app = typer.Typer(help="Measure the codecs and the engines.", no_args_is_help=True)
+bench_app = typer.Typer(help="Measure the codecs and the engines.", no_args_is_help=True, add_completion=False)
 console, progress = Console(), Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables")]
@@ -26,7 +26,7 @@ def codecs(
 
     [bold]subbit bench codecs --size 1000000[/bold]
     """
-    from subbit.bench.codecs import DEFAULT_SIZES, benchmark_table, run_codec_benchmark, targets_table
+    from benchmarks.bench.codecs import DEFAULT_SIZES, benchmark_table, run_codec_benchmark, targets_table
 
     results = run_codec_benchmark([size] if size else DEFAULT_SIZES, lambda line: progress.print(line))
     _write(results, output)
@@ -43,7 +43,7 @@ def flower(as_json: AsJson = False, output: Output = None) -> None:
 
     [bold]subbit bench flower --json[/bold]
     """
-    from subbit.bench.flower import flower_table, run_flower_benchmark
+    from benchmarks.bench.flower import flower_table, run_flower_benchmark
 
     results = run_flower_benchmark(lambda line: progress.print(line))
     _write(results, output)

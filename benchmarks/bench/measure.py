@@ -1,21 +1,15 @@
-"""How a benchmark measures: seconds of one thread, bytes of real frames, and on what machine with which versions."""
+"""How a benchmark measures: seconds of one thread, bytes of real frames, and with which versions."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
-import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
-
-import torch
 
 from subbit.codecs import Shared
 from subbit.wire import Address, Direction, pack_frame
@@ -97,36 +91,6 @@ def nanoseconds(seconds: float, count: int) -> float:
     return 1e9 * seconds / count
 
 
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def versions() -> dict[str, str]:
     found = {name: importlib.metadata.version(name) for name in ("subbit", *PACKAGES)}
     return {"python": platform.python_version(), "zlib": zlib.ZLIB_RUNTIME_VERSION, **found}
-
-
-def machine() -> dict[str, Any]:
-    """What a reader needs to judge the speeds; nothing that tells whose machine it was."""
-    return {
-        "cpu": _cpu_model(),
-        "logical_cpus": os.cpu_count(),
-        "architecture": platform.machine(),
-        "system": sys.platform,
-        "load_average_before": round(os.getloadavg()[0], 2),
-    }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown"

@@ -1,7 +1,7 @@
 """`subbit bench codecs`: sizes against the bound and speeds against references, in one run on one thread.
 
 Bytes are those of whole frames, header included. Times are those of `encode` and `decode` alone (see
-`subbit.bench.measure`), in nanoseconds per place. The headline is taken at 7 million places, or at the only size.
+`benchmarks.bench.measure`), in nanoseconds per place. The headline is taken at 7 million places, or at the only size.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from subbit.bench.drifts import measure_counts, measure_drifts
-from subbit.bench.flips import best_exact, measure_flips
-from subbit.bench.kernels import FILTER_RATE, measure_kernels
-from subbit.bench.measure import machine, versions
-from subbit.bench.references import check_references
-from subbit.bench.targets import judge
-from subbit.bench.vectors import LENGTHS, measure_vectors
+from benchmarks.bench.drifts import measure_counts, measure_drifts
+from benchmarks.bench.flips import best_exact, measure_flips
+from benchmarks.bench.kernels import FILTER_RATE, measure_kernels
+from benchmarks.bench.measure import versions
+from benchmarks.bench.references import check_references
+from benchmarks.bench.targets import judge
+from benchmarks.bench.vectors import LENGTHS, measure_vectors
 from subbit.errors import ConfigError
+from subbit.machine import machine
 from subbit.wire import HEADER_BYTES
 
 HEADLINE_SIZE = 7_000_000

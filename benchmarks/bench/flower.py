@@ -14,9 +14,11 @@ from typing import Any
 
 from rich.table import Table
 
-from subbit.bench.measure import machine, versions
-from subbit.bench.socket_bytes import JOB, measure_socket_bytes
+from benchmarks.bench.measure import versions
+from benchmarks.bench.socket_bytes import JOB, measure_socket_bytes
+from subbit.machine import machine
 
+ROOT = Path(__file__).parents[2]
 FEW, MANY = 10, 100
 TIMED_ROUNDS = 6
 
@@ -34,7 +36,7 @@ def run_flower_benchmark(say: Callable[[str], None] = lambda line: None) -> dict
 
 def measure_server_memory() -> dict[str, Any]:
     """Each in a process of its own: a peak never goes down again."""
-    few, many = (_child("-m", "subbit.bench.server_memory", str(count)) for count in (FEW, MANY))
+    few, many = (_child("-m", "benchmarks.bench.server_memory", str(count)) for count in (FEW, MANY))
     return {"few": few, "many": many, "ratio": many["peak_mb"] / few["peak_mb"]}
 
 
@@ -55,7 +57,8 @@ def _round_seconds(folder: Path, engine: str) -> float:
 
 
 def _child(*words: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True, env=_environment())
+    command = [sys.executable, *words]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, env=_environment())
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

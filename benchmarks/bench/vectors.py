@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from subbit.bench.measure import transfer
+from benchmarks.bench.measure import transfer
 from subbit.codecs import Codec, Shared, Vector, make_codec
 from subbit.randomness import derive_key, numpy_generator
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from subbit.flower.local import LocalDeployment
+from benchmarks.local_deployment import LocalDeployment
 from subbit.wire.ledger import Ledger
 
 JOB = {

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.bench.flips import log2_binomial
-from subbit.bench.measure import frame_length, transfer
+from benchmarks.bench.flips import log2_binomial
+from benchmarks.bench.measure import frame_length, transfer
 from subbit.codecs import Bits, Counts, Shared, make_codec
 from subbit.codecs.bits import add_bits_to_counts, count_ones, xor_bits
 from subbit.codecs.sampler import Thresholds, sample_bits

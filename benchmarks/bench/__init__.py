@@ -1,0 +1,1 @@
+"""`subbit bench codecs` and `subbit bench flower`."""
