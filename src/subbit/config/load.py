@@ -17,8 +17,9 @@ import tomli_w
 
 from subbit.config.schema import RunConfig
 from subbit.config.values import build, field_types, nearest, split_assignment
+from subbit.core.plugins import NONE, needed_plugins
 from subbit.errors import ConfigError
-from subbit.methods.registry import find_method, method_names
+from subbit.methods.registry import METHODS, find_method, method_names
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,13 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
     """
     values = {key: value for key, value in file_values.items() if not isinstance(value, dict)}
     tables = {key: value for key, value in file_values.items() if isinstance(value, dict)}
-    for table in tables:
-        if table not in method_names():
-            raise ConfigError(f"unknown table [{table}]: {nearest(table, method_names())}")
     assigned = dict(split_assignment(word) for word in words)
+    plugins = needed_plugins(assigned.get("plugins", values.get("plugins")))  # Before any name is looked up.
+    for table in tables:
+        if table not in METHODS:
+            raise ConfigError(f"unknown table [{table}]: {nearest(table, method_names())}")
     method = find_method(str(assigned.get("method", values.get("method", RunConfig.method))))
-    merged = {**values, **tables.get(method.name, {}), **assigned}
+    merged = {**values, **tables.get(method.name, {}), **assigned, "plugins": plugins}
 
     run_keys, own_keys = field_types(RunConfig), field_types(method.Parameters)
     foreign = {key for other in others for key in field_types(find_method(other).Parameters)}
@@ -62,6 +64,11 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
     preset = method.presets[run.preset]
     own = {**preset, **{key: value for key, value in merged.items() if key in own_keys}}
     return Settings(run, build(method.Parameters, own))
+
+
+def resolve_recorded(values: Mapping[str, Any]) -> Settings:
+    """The settings that `write_toml` wrote: a plugin that they do not name is none of theirs."""
+    return resolve({"plugins": NONE, **values})
 
 
 def write_toml(settings: Settings) -> str:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from subbit.core.registry import REGISTRIES
+from subbit.core.registry import nearest as nearest
 from subbit.errors import ConfigError
 
 DataclassType = TypeVar("DataclassType")
 
 
-def nearest(word: str, known: list[str]) -> str:
-    """' (did you mean ...?)' for the closest known word, or the list of them when none is close."""
-    near = get_close_matches(word, known, n=1, cutoff=0.55)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
+def named(kind: str, default: str) -> Any:
+    """A field that takes the name of something registered of that kind."""
+    return dataclasses.field(default=default, metadata={"kind": kind})
 
 
 def field_types(schema: type) -> dict[str, Any]:
@@ -81,6 +81,12 @@ def build(schema: type[DataclassType], values: dict[str, Any]) -> DataclassType:
         if key not in declared:
             raise ConfigError(f"unknown key {key!r}: {nearest(key, list(declared))}")
         parsed[key] = parse_value(key, value, declared[key])
+    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
+        if field.name in parsed and "kind" in field.metadata:
+            registry = REGISTRIES[field.metadata["kind"]]
+            if parsed[field.name] not in registry:
+                near = nearest(parsed[field.name], registry.names())
+                raise ConfigError(f"{field.name}={parsed[field.name]!r}: {near}")
     return schema(**parsed)
 
 
