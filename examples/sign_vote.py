@@ -1,0 +1,57 @@
+"""signSGD with majority vote, as a plugin: `subbit run --plugin examples/sign_vote.py method=sign-vote`.
+
+Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: Compressed Optimisation for Non-Convex Problems", ICML 2018.
+A client sends the sign of each change, one bit; the server moves every weight by `server_rate` where most want it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from subbit import register
+from subbit.aggregate import MaskCounts
+from subbit.codecs import make_codec
+from subbit.codecs.bits import pack_bits
+from subbit.methods.base import Part, Update, as_float32
+from subbit.methods.weight_parameters import WeightParameters
+from subbit.methods.weights import WeightMethod
+from subbit.randomness import derive_key, numpy_generator
+
+
+@dataclass(frozen=True)
+class SignVoteParameters(WeightParameters):
+    server_rate: float = 0.01
+
+
+@register("method", "sign-vote")
+class SignVote(WeightMethod[SignVoteParameters]):
+    title = "signSGD with majority vote"
+    paper = "baseline"
+    citation = "Bernstein et al., signSGD: Compressed Optimisation for Non-Convex Problems, ICML 2018"
+    sends_up = "signs of the change, one bit each"
+    sends_down = "trained weights, float32"
+    Parameters = SignVoteParameters
+    presets = {"default": {}, "paper": {"optimizer": "sgd", "learning_rate": 0.01}}  # noqa: RUF012
+
+    def up_parts(self):
+        return (Part("signs", make_codec("packed"), self.size),)
+
+    def train(self, view, data, turn):
+        update = super().train(view, data, turn)
+        change = update.payloads["weights"]
+        # A weight that did not move has no opinion, and a bit has no third value: it tosses a coin.
+        coins = numpy_generator(derive_key(self.task.seed, "coins", turn.round_number, turn.client)).random(self.size)
+        signs = np.where(change == 0, coins < 0.5, change > 0)
+        return Update({"signs": pack_bits(signs)}, update.examples, update.observations)
+
+    def accumulator(self):
+        return MaskCounts(self.size)
+
+    def accumulate(self, accumulator, view, payloads, examples, round_number, client):
+        accumulator.add(payloads["signs"])
+
+    def step(self, state, accumulator, round_number):
+        votes = 2.0 * accumulator.counts - accumulator.total
+        return {**state, "weights": as_float32(state["weights"] + self.parameters.server_rate * np.sign(votes))}
