@@ -1,4 +1,4 @@
-"""What only tests need of codecs and models: plain forms to compare kernels with, and a hash of what may not move."""
+"""What only tests need of codecs and models: plain forms to compare kernels with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from subbit.codecs.sampler import (
     SHIFT_16,
     subkeys,
 )
-from subbit.models.flat import FlatModel, _sha256
 
 
 def uniforms_numpy(key: int, start: int, count: int) -> NDArray[np.uint32]:
@@ -43,12 +42,3 @@ def rotate_back(rotated: Vector, key: int) -> Vector:
     for start, end in block_bounds(rotated.size):
         rotate_block_back(vector[start:end], signs, start)
     return vector
-
-
-def frozen_digest(flat: FlatModel) -> str:
-    """SHA-256 of every parameter and buffer that is not trained (nor, under `average`, a running statistic)."""
-    trained = set(flat.template.names)
-    if flat.statistics_template is not None:
-        trained |= set(flat.statistics_template.names)
-    tensors = [*flat.module.named_parameters(remove_duplicate=False), *flat.module.named_buffers()]
-    return _sha256((name, tensor) for name, tensor in tensors if name not in trained)

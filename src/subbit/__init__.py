@@ -1,6 +1,7 @@
 """subbit: federated fine-tuning below one bit per parameter, both ways.
 
-`fine_tune` and `load` are the Python API; importing them loads torch, which is why it happens on first use.
+`fine_tune` and `load` are the Python API; importing them loads torch, which is why it happens on first use. `register`
+adds methods, codecs and so on of your own: docs/extending.md.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from subbit.api import fine_tune as fine_tune
+    from subbit.core.registry import register as register
     from subbit.export.resident import load as load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "fine_tune", "load"]
+__all__ = ["__version__", "fine_tune", "load", "register"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +26,8 @@ def __getattr__(name: str) -> Any:
         from subbit.export.resident import load
 
         return load
+    if name == "register":
+        from subbit.core.registry import register
+
+        return register
     raise AttributeError(f"module 'subbit' has no attribute {name!r}")

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from subbit import __version__
 from subbit.bench import OWN_WORDS, bench
+from subbit.core.options import PluginFiles
 from subbit.errors import Interrupted, RunFolderError, SubbitError
 from subbit.export.commands import export
 from subbit.flower.commands import flower_app
@@ -131,12 +132,13 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> t
 
 
 @app.command()
-def run(words: Words = None) -> None:
+def run(words: Words = None, plugin: PluginFiles = None) -> None:
     """Run one federated job.
 
     [bold]subbit run[/bold]   DeltaMask on the bundled transformer and digits, every key at its default
     [bold]subbit run experiments/demo.toml rounds=5 workers=2[/bold]
     [bold]subbit run method=fedavg select=head dataset=fashion-mnist[/bold]
+    [bold]subbit run --plugin examples/sign_vote.py method=sign-vote[/bold]
     """
     from subbit.config.load import resolve
 
@@ -145,14 +147,23 @@ def run(words: Words = None) -> None:
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")]) -> None:
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")], plugin: PluginFiles = None
+) -> None:
     """Go on with a run that was interrupted, after its last finished round. The result is that of an uninterrupted run.
+
+    A run with plugins needs the same files again: code is run because you say so, never because a folder holds it.
 
     [bold]subbit resume runs/demo[/bold]
     """
+    from subbit.core.plugins import loaded_plugins
     from subbit.report.folder import RunFolder
 
-    _print_summary(*_run(RunFolder.open(folder).settings, resume=folder))
+    settings = RunFolder.open(folder).settings
+    for each in loaded_plugins():
+        if f"{each.name}@" in (settings.run.plugins or ""):
+            console.print(f"runs the code of {each.path}, {each}", highlight=False, markup=False, soft_wrap=True)
+    _print_summary(*_run(settings, resume=folder))
 
 
 @app.command()
@@ -164,7 +175,7 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
     from subbit.report.folder import RunFolder
     from subbit.runtime.events import MainRound
 
-    opened = RunFolder.open(folder)
+    opened = RunFolder.look(folder)
     summary = opened.read_summary()
     table = Table(title=str(folder))
     for heading in ("round", "accuracy", "answered", "failed", "loss", "MB so far", "seconds"):
@@ -186,14 +197,22 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
 
 
 @app.command()
-def check(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")]) -> None:
-    """Check every file of a run folder against its checksums. Changes nothing.
+def check(
+    path: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo, or a plugin, e.g. my_method.py")],
+    plugin: PluginFiles = None,
+) -> None:
+    """Check every file of a run folder against its checksums, or what a plugin registers against the conformance suite.
 
-    [bold]subbit check runs/demo[/bold]
+    [bold]subbit check runs/demo[/bold]   changes nothing
+    [bold]subbit check my_method.py[/bold]   trains small networks in a temporary folder
     """
+    if path.suffix == ".py":
+        from subbit.conformance.check import check_plugin
+
+        raise typer.Exit(0 if check_plugin(path, console) else 1)
     from subbit.report.check import check_run
 
-    findings = check_run(folder)
+    findings = check_run(path)
     damaged = [finding for finding in findings if finding.damage is not None]
     for finding in damaged:
         console.print(f"damaged: {escape(finding.what)}: {escape(finding.damage or '')}", soft_wrap=True)
@@ -209,6 +228,7 @@ def compare(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0..N-1")] = 1,
     target: Annotated[float | None, typer.Option(help="Accuracy up to which megabytes are counted")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+    plugin: PluginFiles = None,
 ) -> None:
     """Run the same job for several methods: one table, and accuracy against bytes as a plot.
 
@@ -245,8 +265,9 @@ def compare(
 
 @app.command(name="list")
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, codecs, models, datasets or partitions")],
+    what: Annotated[str, typer.Argument(help="methods, codecs, models, datasets, partitions, aggregators, ...")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+    plugin: PluginFiles = None,
 ) -> None:
     """List what there is.
 
@@ -258,6 +279,9 @@ def list_(
     rows = catalogue(what)
     if as_json:
         print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        console.print(f"there are no {what}")
         return
     table = Table()
     for heading in rows[0]:

@@ -18,6 +18,10 @@ class ConfigError(SubbitError):
     exit_status = 2
 
 
+class PluginError(ConfigError):
+    """A plugin that cannot be loaded, or that a run needs and was not given."""
+
+
 class DataError(SubbitError):
     """A data set that cannot be read or does not fit: what was found and what is needed."""
 

@@ -116,7 +116,7 @@ def test_the_real_fashion_mnist_or_the_error_that_it_is_missing() -> None:
     [
         ("digitz", "unknown data set 'digitz': did you mean 'digits'"),
         ("fashion_mnist", "did you mean 'fashion-mnist'"),
-        ("qqqqqq", "there are digits, fashion-mnist, .*hmdb51; or give a path or hf:NAME"),
+        ("qqqqqq", "there are: ag-news, .*ucf101 .or give a path or hf:NAME"),
         ("no/such/folder", "there is no such file or folder"),
         ("nothing.npz", "there is no such file or folder"),
         ("notes.txt", "does not end in .npz"),

@@ -141,7 +141,7 @@ def test_natural_errors() -> None:
     ("arguments", "error", "message"),
     [
         ({"how": "dirichlett"}, ConfigError, "did you mean 'dirichlet'"),
-        ({"how": "zzz"}, ConfigError, "there are iid, dirichlet, classes, classes-equal, classes-starved, natural"),
+        ({"how": "zzz"}, ConfigError, "there are: classes, classes-equal, classes-starved, dirichlet, iid, natural"),
         ({"clients": 0}, ConfigError, "found 0 clients"),
         ({"clients": 21}, DataError, "found 20 examples for 21 clients"),
         ({"how": "dirichlet", "alpha": 0.0}, ConfigError, "found alpha 0.0"),

@@ -187,7 +187,7 @@ def test_a_strategy_whose_clients_have_no_mod_says_so(caplog: pytest.LogCaptureF
 def test_arguments_that_make_no_sense_are_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="carries bits; for arrays there are: dense"):
         compress(codec="packed")
-    with pytest.raises(ConfigError, match="unknown codec 'edn', did you mean 'eden'"):
+    with pytest.raises(ConfigError, match="unknown codec 'edn': did you mean 'eden'"):
         compress(codec="edn")
     with pytest.raises(ConfigError, match="sends='deltas'"):
         compress(sends="deltas")  # type: ignore[arg-type]

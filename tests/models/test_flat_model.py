@@ -6,10 +6,10 @@ import torch
 from example_networks import BUILDERS, build, labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracles import frozen_digest
 from torch import nn
 from torch.nn import functional
 
+from subbit.conformance.methods import frozen_digest
 from subbit.errors import ModelError
 from subbit.models.flat import FlatModel, model_sha256
 from subbit.models.reparametrisation import BernoulliMask, clamp_scores_

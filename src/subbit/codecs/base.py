@@ -12,8 +12,8 @@ must trust nothing else: `decode` checks every byte, allocates in proportion to 
 that it read, and raises `PayloadError` for whatever it would not itself have produced in form. Codecs know numpy and
 numba, nothing of models or networks.
 
-A codec is a frozen dataclass whose fields are its options, decorated with `@register_codec`. That line buys the
-conformance suite (`tests/codecs/test_conformance.py`).
+A codec is a frozen dataclass whose fields are its options, decorated with `@register("codec", NAME)` or, where it says
+its name itself, `@register_codec`. That line buys the conformance suite (`subbit.conformance.codecs`).
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.core.registry import make_registry
+from subbit.core.registry import Registry, is_ours, make_registry
 from subbit.errors import ConfigError
 
 Bits = NDArray[np.uint8]
 Vector = NDArray[np.float32]
+OTHERS = range(192, 256)
+"""Numbers on the wire of codecs that are not part of subbit. Ours stay below, for ever."""
 MAXIMUM_SIZE = 1 << 31  # Indices are 32-bit integers in every kernel.
 
 
@@ -76,7 +77,7 @@ class Codec(ABC, Generic[Payload]):
 
     name: ClassVar[str]
     number: ClassVar[int]
-    """On the wire. Never reused."""
+    """On the wire. Never reused. Codecs of others: see `OTHERS`."""
     kind: ClassVar[Kind]
     exact: ClassVar[bool]
     """decode(encode(x)) == x for every payload."""
@@ -99,32 +100,39 @@ class Codec(ABC, Generic[Payload]):
         return self
 
 
-CODECS = make_registry("codec")
-_REGISTRY: dict[str, type[Codec[Any]]] = {}
 CodecClass = TypeVar("CodecClass", bound=type[Codec[Any]])
 
 
+def _check(name: str, codec: Any) -> None:
+    """A number on the wire means one codec: no two have the same, and nobody takes one that may yet be ours."""
+    if not (isinstance(codec, type) and issubclass(codec, Codec)):
+        raise ConfigError(f"codec {name!r}: needs a class that extends subbit.codecs.Codec")
+    number = getattr(codec, "number", None)
+    if type(number) is not int or not 0 <= number <= OTHERS[-1]:
+        raise ConfigError(f"codec {name!r}: needs a number, from {OTHERS[0]} to {OTHERS[-1]}")
+    if number not in OTHERS and not is_ours(codec):
+        raise ConfigError(f"codec {name!r} ({number}): numbers below {OTHERS[0]} are subbit's own; choose another")
+    for known in CODECS.loaded():
+        if known.number == number and known.name != name:
+            raise ConfigError(f"codec {name!r} ({number}) clashes with {known.name!r} ({number}): choose another")
+
+
+CODECS: Registry[type[Codec[Any]]] = make_registry("codec", check=_check)
+
+
 def register_codec(codec: CodecClass) -> CodecClass:
-    """Class decorator. Refuses a name or a number that is taken."""
-    for known in _REGISTRY.values():
-        if known.name == codec.name or known.number == codec.number:
-            raise ValueError(f"codec {codec.name!r} ({codec.number}) clashes with {known.name!r} ({known.number})")
-    _REGISTRY[codec.name] = codec
+    """Class decorator: as `@register("codec", codec.name)`. Refuses a name or a number that is taken."""
     CODECS.register(codec.name, codec)
     return codec
 
 
 def registered_codecs() -> Iterator[type[Codec[Any]]]:
-    return iter(sorted(_REGISTRY.values(), key=lambda codec: codec.number))
+    return iter(sorted(CODECS.values(), key=lambda codec: codec.number))
 
 
 def make_codec(name: str, **options: Any) -> Codec[Any]:
     """The codec of that name with those options, e.g. `make_codec("bfuse", bits=8, arity=4)`."""
-    if name not in _REGISTRY:
-        near = get_close_matches(name, _REGISTRY, n=1)
-        hint = f", did you mean {near[0]!r}?" if near else f"; there are: {', '.join(sorted(_REGISTRY))}"
-        raise ConfigError(f"unknown codec {name!r}{hint}")
     try:
-        return _REGISTRY[name](**options)
+        return CODECS.find(name)(**options)
     except TypeError as error:
         raise ConfigError(f"codec {name!r}: {error}") from None

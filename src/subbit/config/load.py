@@ -19,6 +19,7 @@ import tomli_w
 from subbit.config.pieces import Tables, as_words, flattened
 from subbit.config.schema import RunConfig
 from subbit.config.values import build, field_types, nearest, split_assignment
+from subbit.core.plugins import NONE, needed_plugins
 from subbit.errors import ConfigError
 from subbit.methods.registry import find_method, method_names
 
@@ -49,14 +50,16 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
     `others` are methods that share the file and the words (in a comparison): a key that belongs to one of them alone
     is skipped here.
     """
+    assigned = dict(split_assignment(word) for word in words)
+    # Before any name is looked up.
+    plugins = needed_plugins(assigned.get("plugins", file_values.get("plugins")))
     tables = {key: value for key, value in file_values.items() if key in method_names() and isinstance(value, dict)}
     for name, value in file_values.items():
         if isinstance(value, dict) and name not in (*tables, *PIECES):
             raise ConfigError(f"unknown table [{name}]: {nearest(name, [*method_names(), *PIECES])}")
     values = flattened({key: value for key, value in file_values.items() if key not in tables})
-    assigned = dict(split_assignment(word) for word in words)
     method = find_method(str(assigned.get("method", values.get("method", RunConfig.method))))
-    merged = {**values, **flattened(tables.get(method.name, {})), **assigned}
+    merged = {**values, **flattened(tables.get(method.name, {})), **assigned, "plugins": plugins}
 
     run_keys = field_types(RunConfig)
     run = build(RunConfig, {key: value for key, value in merged.items() if key in run_keys})
@@ -76,6 +79,11 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
     # Options of a choice of the preset mean nothing where another choice was made.
     chosen = {key: value for key, value in {**preset, **given}.items() if pieces.knows(key)}
     return Settings(run, pieces.build(chosen))
+
+
+def resolve_recorded(values: Mapping[str, Any]) -> Settings:
+    """The settings that `write_toml` wrote: a plugin that they do not name is none of theirs."""
+    return resolve({"plugins": NONE, **values})
 
 
 def write_toml(settings: Settings) -> str:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from subbit.config.values import require
+from subbit.config.values import named, require
 
 AUTO_NAME = "auto"
 GIVEN = "given"
@@ -33,7 +33,7 @@ class RunConfig:
     """Use only so many training examples (a fixed choice, every class in its share)."""
     test_limit: int | None = None
     clients: int = 10
-    partition: Literal["iid", "dirichlet", "classes", "classes-equal", "classes-starved", "natural"] = "dirichlet"
+    partition: str = named("partition", "dirichlet")
     alpha: float = 10.0
     """Concentration of the Dirichlet split: 10 is nearly IID, 0.1 is a few classes per client."""
     classes_per_client: int = 2
@@ -74,6 +74,8 @@ class RunConfig:
     threads: int = 1
     """torch threads per worker. Part of the configuration because it may change the last bits of a matrix product."""
 
+    plugins: str | None = None
+    """Files given by `--plugin`, with their checksums. Written by subbit: a run is refused without these very files."""
     engine: Literal["simulator", "flower", "deployment"] = "simulator"
     """How orders reach clients: in this library's own processes, in Flower's simulation on this machine, or, set by
     the Flower app itself, on Flower's nodes. Changes no bit of the result."""

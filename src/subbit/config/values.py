@@ -11,10 +11,16 @@ import dataclasses
 import types
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from subbit.core.registry import REGISTRIES
 from subbit.core.registry import nearest as nearest
 from subbit.errors import ConfigError
 
 DataclassType = TypeVar("DataclassType")
+
+
+def named(kind: str, default: str) -> Any:
+    """A field that takes the name of something registered of that kind."""
+    return dataclasses.field(default=default, metadata={"kind": kind})
 
 
 def field_types(schema: type) -> dict[str, Any]:
@@ -88,6 +94,12 @@ def build(schema: type[DataclassType], values: dict[str, Any]) -> DataclassType:
         if key not in declared:
             raise ConfigError(f"unknown key {key!r}: {nearest(key, list(declared))}")
         parsed[key] = parse_value(key, value, declared[key])
+    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
+        if field.name in parsed and "kind" in field.metadata:
+            registry = REGISTRIES[field.metadata["kind"]]
+            if parsed[field.name] not in registry:
+                near = nearest(parsed[field.name], registry.names())
+                raise ConfigError(f"{field.name}={parsed[field.name]!r}: {near}")
     return schema(**parsed)
 
 

@@ -3,22 +3,42 @@
     from subbit import register
 
     @register("aggregator", "my-mean")
-    @dataclass(frozen=True)
     class MyMean: ...
 
-Ours are known before they are imported (`ours`: name to "module:attribute"), so that listing names costs nothing.
+The folder that owns a kind makes its registry (`make_registry`). Ours may be named before they are imported ("module:
+attribute"), so that listing names costs nothing. Plugins that are installed (`subbit.core.plugins`) are loaded when a
+name is asked for that is not known, or when all are listed, and never before.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from subbit.errors import ConfigError
 
 Thing = TypeVar("Thing")
+Check = Callable[[str, Any], None]
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""A name is a word of a command line, a table of a TOML file and part of the name of a folder."""
+
+OWNERS = {
+    "method": "subbit.methods.registry",
+    "codec": "subbit.codecs",
+    "map": "subbit.maps",
+    "aggregator": "subbit.aggregate.pieces",
+    "optimizer": "subbit.local.optimizers",
+    "regulariser": "subbit.local.regularisers",
+    "privacy": "subbit.privacy.pieces",
+    "tuning": "subbit.peft.tuning",
+    "model": "subbit.models.load",
+    "dataset": "subbit.data.named",
+    "partition": "subbit.data.partition",
+}
+"""Whom to import before something of that kind can be registered or found."""
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -27,63 +47,152 @@ def nearest(word: str, known: list[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
 
 
-class Registry(Generic[Thing]):
-    """Names of one kind of thing, and the things themselves."""
+class Registry(Mapping[str, Thing]):
+    """Names of one kind of thing, and the things themselves. `registry[name]` is `registry.find(name)`."""
 
-    def __init__(self, kind: str, ours: Mapping[str, str] | None = None) -> None:
+    def __init__(self, kind: str, ours: Mapping[str, Any] | None = None, check: Check | None = None) -> None:
         self.kind = kind
-        self._ours = dict(ours or {})
+        self._ours: dict[str, Any] = {}
         self._things: dict[str, Thing] = {}
+        self._check: Check | None = None
+        self.adopt(ours, check)
+
+    def adopt(self, ours: Mapping[str, Any] | None, check: Check | None) -> None:
+        """What the owner knows of its kind. Others may have registered theirs while it was still being imported."""
+        self._ours |= ours or {}
+        self._check = check or self._check
 
     def register(self, name: str, thing: Thing) -> Thing:
         """Refuses a name that is taken by something else. A module that is imported again registers the same again."""
-        known = self._things.get(name)
-        if known is not None and _origin(known) != _origin(thing):
-            raise ConfigError(f"{self.kind} {name!r} is taken by {_origin(known)}: choose another name")
-        if name in self._ours and self._ours[name] != _origin(thing):
+        if NAME_PATTERN.fullmatch(name) is None:
+            raise ConfigError(f"{self.kind} {name!r}: a name has letters, digits, '.', '_' and '-' only")
+        if name in self._ours and self._ours[name] is not thing and self._ours[name] != origin(thing):
             raise ConfigError(f"{self.kind} {name!r} is one of subbit's own: choose another name")
+        known = self._things.get(name)
+        if known is not None and origin(known) != origin(thing):
+            raise ConfigError(f"{self.kind} {name!r} is taken by {origin(known)}: choose another name")
+        if self._check is not None:
+            self._check(name, thing)
+        self._call_by(name, thing)
         self._things[name] = thing
         return thing
 
+    def _call_by(self, name: str, thing: Thing) -> None:
+        """A class knows its own name, and not that of the class that it extends."""
+        if not isinstance(thing, type):
+            return
+        own = vars(thing).get("name", name)
+        if own != name:
+            raise ConfigError(f"{self.kind} {name!r}: the class calls itself {own!r}; give both the same name")
+        thing.name = name  # type: ignore[attr-defined]
+
     def find(self, name: str) -> Thing:
-        if name not in self._things and name in self._ours:
-            module, _, attribute = self._ours[name].partition(":")
-            self._things[name] = getattr(import_module(module), attribute)
+        if name not in self:
+            from subbit.core.plugins import broken_packages
+
+            broken = "".join(f"; {reason}" for reason in broken_packages())
+            raise ConfigError(f"unknown {self.kind} {name!r}: {nearest(name, self.names())}{broken}")
         if name not in self._things:
-            raise ConfigError(f"unknown {self.kind} {name!r}: {nearest(name, self.names())}")
+            ours = self._ours[name]
+            if isinstance(ours, str):
+                module, _, attribute = ours.partition(":")
+                ours = getattr(import_module(module), attribute)
+            self._things[name] = ours
         return self._things[name]
 
-    def names(self) -> list[str]:
-        return sorted({*self._ours, *self._things})
-
-    def __contains__(self, name: object) -> bool:
+    def has(self, name: object) -> bool:
+        """Whether the name is known already. Loads no plugin: `name in registry` does."""
         return name in self._things or name in self._ours
 
+    def names(self) -> list[str]:
+        return sorted(self)
+
+    def loaded(self) -> list[Thing]:
+        """Those that are imported."""
+        return list(self._things.values())
+
+    def of_module(self, module: str) -> dict[str, Thing]:
+        """What the module of that name registered."""
+        return {name: thing for name, thing in self._things.items() if getattr(thing, "__module__", "") == module}
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.find(name) if name in self else default
+
+    def __getitem__(self, name: str) -> Thing:
+        return self.find(name)
+
+    def __contains__(self, name: object) -> bool:
+        if self.has(name):
+            return True
+        _load_packages()
+        return self.has(name)
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self.names())
+        """Ours first, in the order in which they were written down."""
+        _load_packages()
+        return iter([*self._ours, *(name for name in self._things if name not in self._ours)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
-def _origin(thing: Any) -> str:
+def _load_packages() -> None:
+    from subbit.core.plugins import load_packages
+
+    load_packages()
+
+
+def origin(thing: Any) -> str:
     return f"{getattr(thing, '__module__', '?')}:{getattr(thing, '__qualname__', repr(thing))}"
 
 
-REGISTRIES: dict[str, Registry[Any]] = {}
-"""By kind: method, codec, map, aggregator, optimizer, regulariser, privacy, model, dataset, partition."""
+def is_ours(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "")).partition(".")[0] == "subbit"
 
 
-def make_registry(kind: str, ours: Mapping[str, str] | None = None) -> Registry[Any]:
-    """The registry of that kind; the folder that owns the kind makes it, once."""
-    REGISTRIES[kind] = Registry(kind, ours)
+def first_line(thing: Any) -> str:
+    """What a list shows of something that has no description of its own: the first line of its docstring."""
+    return next(iter((getattr(thing, "__doc__", None) or "").strip().splitlines()), "")
+
+
+class _Registries(dict[str, Registry[Any]]):
+    """By kind. Asking for a kind imports its owner."""
+
+    def __missing__(self, kind: str) -> Registry[Any]:
+        if kind not in OWNERS:
+            raise ConfigError(f"unknown kind {kind!r}: {nearest(kind, list(OWNERS))}")
+        try:
+            import_module(OWNERS[kind])
+        except ModuleNotFoundError as error:
+            if error.name is None or not OWNERS[kind].startswith(error.name):
+                raise
+        if kind not in self:  # The owner does not exist, or is being imported at this moment.
+            self[kind] = Registry(kind)
+        return self[kind]
+
+
+REGISTRIES = _Registries()
+
+
+def make_registry(kind: str, ours: Mapping[str, Any] | None = None, check: Check | None = None) -> Registry[Any]:
+    """The registry of that kind; the folder that owns the kind makes it, once.
+
+    `ours` are the things themselves or, to import them when they are first wanted, "module:attribute". `check` is asked
+    before something is registered, with its name, and raises a `ConfigError` for what cannot be of this kind.
+    """
+    if kind in REGISTRIES:
+        REGISTRIES[kind].adopt(ours, check)
+    else:
+        REGISTRIES[kind] = Registry(kind, ours, check)
     return REGISTRIES[kind]
 
 
 def register(kind: str, name: str) -> Callable[[Thing], Thing]:
     """Decorator: the class or function that follows is the `kind` of that name."""
-    if kind not in REGISTRIES:
-        raise ConfigError(f"unknown kind {kind!r}: {nearest(kind, list(REGISTRIES))}")
+    registry = REGISTRIES[kind]
 
     def decorate(thing: Thing) -> Thing:
-        REGISTRIES[kind].register(name, thing)
+        registry.register(name, thing)
         return thing
 
     return decorate

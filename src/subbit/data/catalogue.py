@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from subbit.data.examples import Dataset, Source, check_range
+from subbit.core.registry import first_line, nearest
+from subbit.data.batches import as_examples
+from subbit.data.examples import Dataset, Examples, Source, check_range
 from subbit.data.formats import open_npz
 from subbit.data.hub import PREFIX, open_hub
 from subbit.data.layouts import LAYOUTS, Layout, split_options
-from subbit.data.named import NAMED
+from subbit.data.named import NAMED, Named
 from subbit.errors import ConfigError, DataError
 from subbit.randomness import derive_key
 
@@ -57,7 +59,7 @@ def load_dataset(
     for split, source in (("train", train), ("test", test)):
         if not len(source.labels):
             raise DataError(f"{name}: found no examples in the {split} split ({source.where}); need at least one")
-    known = NAMED.get(split_options(name)[0])
+    known = _named(split_options(name)[0])
     declared = (known.classes if known else None) or train.classes
     highest = int(max(train.labels.max(), test.labels.max()))
     count = classes or declared or highest + 1
@@ -72,31 +74,56 @@ def load_dataset(
 
 
 def dataset_names() -> list[DatasetInfo]:
-    return [
-        DatasetInfo(name, named.what, named.origin, not named.layouts or _locate(name) is not None)
-        for name, named in NAMED.items()
-    ]
+    return [_info(name, thing) for name, thing in NAMED.items()]
+
+
+def _info(name: str, thing: Any) -> DatasetInfo:
+    if not isinstance(thing, Named):
+        return DatasetInfo(name, first_line(thing), f"plugin {thing.__module__}", True)
+    return DatasetInfo(name, thing.what, thing.origin, not thing.layouts or _locate(name, thing) is not None)
+
+
+def _named(name: str) -> Named | None:
+    """One of ours, which no plugin has to be asked about."""
+    thing = NAMED[name] if NAMED.has(name) else None
+    return thing if isinstance(thing, Named) else None
 
 
 def _open(text: str) -> tuple[Source, Source]:
     if text.startswith(PREFIX):
         return open_hub(text)
     name, options = split_options(text)
-    if name in NAMED and not NAMED[name].layouts:
+    named = _named(name)
+    if named is not None and not named.layouts:
         _refuse_options(text, options)
         return _open_digits()
-    if name in NAMED:
-        located = _locate(name)
+    if named is not None:
+        located = _locate(name, named)
         if located is None:
-            named = NAMED[name]
             files = "; or ".join(LAYOUTS[layout].files for layout in named.layouts)
-            places = ", ".join(str(folder) for folder in _folders(name))
+            places = ", ".join(str(folder) for folder in _folders(name, named))
             raise DataError(
                 f"{name} is not on this machine; get it from: {named.origin}; put it in one of: {places} ({files})"
             )
         folder, layout = located
         return layout.open(folder, **layout.read_options(options, text))
     return _open_path(name, options)
+
+
+def _open_theirs(name: str, options: dict[str, str]) -> tuple[Source, Source]:
+    opens = Layout("", (), NAMED[name])  # type: ignore[arg-type]
+    found: Any = opens.open(**opens.read_options(options, name))
+    if not isinstance(found, tuple | list) or len(found) != 2:
+        raise DataError(
+            f"{name}: its plugin returned {type(found).__name__}; need what to train on and what to test on"
+        )
+
+    def source(split: str, examples: Examples) -> Source:
+        labels = examples.labels.numpy()
+        return Source(f"{name}, {split}", labels, lambda indices: examples.inputs[indices], examples.owners)
+
+    train, test = map(as_examples, found)
+    return source("train", train), source("test", test)
 
 
 def _open_path(name: str, options: dict[str, str]) -> tuple[Source, Source]:
@@ -114,9 +141,9 @@ def _open_path(name: str, options: dict[str, str]) -> tuple[Source, Source]:
         return open_npz(path)
     if os.sep in name or path.suffix == ".npz":
         raise DataError(f"{name}: there is no such file or folder; need {PATHS}")
-    near = get_close_matches(name, NAMED, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMED)}; or give a path or hf:NAME"
-    raise DataError(f"unknown data set {name!r}: {hint}")
+    if name in NAMED:
+        return _open_theirs(name, options)
+    raise DataError(f"unknown data set {name!r}: {nearest(name, NAMED.names())} (or give a path or hf:NAME)")
 
 
 def _refuse_options(where: str, options: dict[str, str]) -> None:
@@ -124,17 +151,17 @@ def _refuse_options(where: str, options: dict[str, str]) -> None:
         raise ConfigError(f"{where}: found the options {', '.join(options)}; this set has none")
 
 
-def _folders(name: str) -> list[Path]:
+def _folders(name: str, named: Named) -> list[Path]:
     root = os.environ.get("SUBBIT_DATA")
-    system = NAMED[name].system_folder
+    system = named.system_folder
     own = [Path(root).expanduser() / name] if root else [Path("$SUBBIT_DATA") / name]
     return [*own, Path("data") / name, *([Path(system)] if system else [])]
 
 
-def _locate(name: str) -> tuple[Path, Layout] | None:
+def _locate(name: str, named: Named) -> tuple[Path, Layout] | None:
     """In a folder of the set or, because most archives unpack into a folder of their own, one level below."""
-    layouts = [LAYOUTS[layout] for layout in NAMED[name].layouts]
-    for folder in _folders(name):
+    layouts = [LAYOUTS[layout] for layout in named.layouts]
+    for folder in _folders(name, named):
         if not folder.is_dir():
             continue
         for place in (folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())):

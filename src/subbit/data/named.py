@@ -1,8 +1,17 @@
-"""The data sets that have a name: what they are, where they come from, how their folders look."""
+"""The data sets that have a name: what they are, where they come from, how their folders look.
+
+One of a plugin is a function that returns what to train on and what to test on, each as `subbit.data.Examples`, as a
+pair (inputs, labels) or as a torch data set. What it takes by keyword are its options: `dataset=NAME?size=64`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from subbit.core.registry import Registry, make_registry
+from subbit.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -20,7 +29,7 @@ class Named:
     system_folder: str | None = None
 
 
-NAMED = {
+_OURS = {
     "digits": Named("1,797 handwritten digits, 8 x 8, grey", "embedded (scikit-learn)", (), 10),
     "fashion-mnist": Named(
         "70,000 pictures of clothes, 28 x 28, grey",
@@ -136,3 +145,11 @@ NAMED = {
         51,
     ),
 }
+
+
+def _check(name: str, thing: Any) -> None:
+    if not callable(thing):
+        raise ConfigError(f"dataset {name!r}: needs a function that returns what to train on and what to test on")
+
+
+NAMED: Registry[Named | Callable[..., Any]] = make_registry("dataset", _OURS, _check)

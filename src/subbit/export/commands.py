@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from subbit.core.options import PluginFiles
 from subbit.errors import ConfigError
 
 console = Console()
@@ -23,6 +24,7 @@ def export(
     client: Annotated[int | None, typer.Option(help="This client's own network (personal methods)")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write; default: inside the run folder")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+    plugin: PluginFiles = None,
 ) -> None:
     """Write what a run has learnt, for use elsewhere.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from subbit.core.options import PluginFiles
 from subbit.errors import SubbitError
 
 flower_app = typer.Typer(help="Run on many machines with Flower.", no_args_is_help=True)
@@ -64,9 +65,11 @@ def lines(
 
 @flower_app.command(name="app")
 def app_(
-    directory: Annotated[Path, typer.Argument(help="A new folder for the Flower app")], words: Words = None
+    directory: Annotated[Path, typer.Argument(help="A new folder for the Flower app")],
+    words: Words = None,
+    plugin: PluginFiles = None,
 ) -> None:
-    """Write a Flower app for a job: the folder that flwr run takes.
+    """Write a Flower app for a job: the folder that flwr run takes. Plugins become part of it.
 
     [bold]subbit flower app my-app experiments/demo.toml clients=2 rounds=5[/bold]
     """

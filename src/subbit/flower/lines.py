@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -11,11 +12,23 @@ import tomli_w
 
 from subbit.config.load import Settings
 from subbit.config.pieces import as_words
+from subbit.core.plugins import recorded_files
 from subbit.errors import ConfigError, RunFolderError
 from subbit.files import replace_file
 from subbit.flower.certs import is_loopback
 
 FIRST_NODE_PORT = 9094
+WITH_PLUGINS = "with_plugins"
+LOADER = '''"""The app of subbit, with the plugins that are beside it."""
+
+from pathlib import Path
+
+from subbit.core.plugins import offer_folder
+from subbit.flower import client_app as client_app
+from subbit.flower import server_app as server_app
+
+offer_folder(Path(__file__).with_name("plugins"))
+'''
 FLOWER_CONFIG = "~/.flwr/config.toml"
 
 
@@ -89,9 +102,19 @@ def all_lines(host: str, port: int, nodes: int, folder: Path | None, connection:
 
 
 def write_app(path: Path, settings: Settings) -> None:
-    """A Flower app of one file. It has every key, because `flwr run --run-config` overrides only what is there."""
+    """A Flower app of one file, and the plugins of the job as part of the app's code.
+
+    It has every key, because `flwr run --run-config` overrides only what is there.
+    """
     if path.exists() and any(path.iterdir()):
         raise RunFolderError(f"{path} is not empty: give a new folder")
+    plugins = recorded_files(settings.run.plugins)
+    for name in plugins:
+        if re.fullmatch(r"test_.*|.*_test", Path(name).stem):
+            raise ConfigError(
+                f"{Path(name).name}: Flower leaves files with such names out of an app; rename the plugin"
+            )
+    home = WITH_PLUGINS if plugins else "subbit.flower"
     run = {key: value for key, value in dataclasses.asdict(settings.run).items() if key != "engine"}
     values = {**run, **as_words(settings.parameters)}
     document = {
@@ -107,8 +130,8 @@ def write_app(path: Path, settings: Settings) -> None:
                 "app": {
                     "publisher": "subbit",
                     "components": {
-                        "serverapp": "subbit.flower:server_app",
-                        "clientapp": "subbit.flower:client_app",
+                        "serverapp": f"{home}:server_app",
+                        "clientapp": f"{home}:client_app",
                     },
                     "config": {key: "none" if value is None else value for key, value in values.items()},
                 }
@@ -116,4 +139,9 @@ def write_app(path: Path, settings: Settings) -> None:
         },
     }
     path.mkdir(parents=True, exist_ok=True)
+    for name, source in plugins.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        replace_file(path / name, source)
+    if plugins:
+        replace_file(path / f"{WITH_PLUGINS}.py", LOADER.encode())
     replace_file(path / "pyproject.toml", tomli_w.dumps(document).encode())

@@ -85,10 +85,10 @@ def _workplace(configuration: str, job: str) -> Workplace:
     """Built once per process: a simulated node takes many turns in one, a real one takes one turn in each."""
     import torch
 
-    from subbit.config.load import resolve
+    from subbit.config.load import resolve_recorded
     from subbit.runtime.problem import build_problem
     from subbit.runtime.workplace import Workplace
 
-    settings = resolve(tomllib.loads(configuration))
+    settings = resolve_recorded(tomllib.loads(configuration))
     torch.set_num_threads(settings.run.threads)
     return Workplace(build_problem(settings.run), settings, job)

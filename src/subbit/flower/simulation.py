@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from subbit.config.load import write_toml
+from subbit.core.plugins import loaded_plugins
 from subbit.errors import SubbitError
 from subbit.report.folder import RunFolder
 from subbit.runtime.problem import Problem
@@ -40,7 +41,13 @@ def simulate(
     from subbit.flower.node import make_client_app
     from subbit.flower.server import serve
 
+    plugins = loaded_plugins()
     configuration, memory = write_toml(folder.settings), str((folder.path / "memory").resolve())
+
+    def configured(context: Context) -> str:
+        plugins.load()  # In Ray's processes, to which this function travels.
+        return configuration
+
     outcome: list[Result | BaseException] = []
     server_app = ServerApp()
 
@@ -59,7 +66,7 @@ def simulate(
     try:
         run_simulation(
             server_app,
-            make_client_app(lambda context: configuration, lambda context: NodeMemory(Path(memory))),
+            make_client_app(configured, lambda context: NodeMemory(Path(memory))),
             num_supernodes=problem.clients,
             backend_config={
                 "init_args": {"num_cpus": workers * threads, "log_to_driver": False},

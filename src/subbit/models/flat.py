@@ -109,12 +109,12 @@ class FlatModel:
             counter.copy_(initial)
 
 
-def model_sha256(module: nn.Module) -> str:
+def modelsha256_of(module: nn.Module) -> str:
     """SHA-256 of the state dict: sorted names, types, shapes and raw bytes."""
-    return _sha256((name, value) for name, value in module.state_dict().items() if isinstance(value, Tensor))
+    return sha256_of((name, value) for name, value in module.state_dict().items() if isinstance(value, Tensor))
 
 
-def _sha256(tensors: Iterable[tuple[str, Tensor]]) -> str:
+def sha256_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(tensors, key=lambda item: item[0]):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

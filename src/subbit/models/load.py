@@ -12,14 +12,14 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from subbit.errors import ModelError
+from subbit.core.registry import Registry, first_line, make_registry, nearest
+from subbit.errors import ConfigError, ModelError
 from subbit.models.backbones import read_architecture
 from subbit.models.classifier import Classifier
 from subbit.models.convmixer import ConvMixer, is_convmixer, load_convmixer
@@ -31,7 +31,7 @@ from subbit.randomness import derive_key, torch_randomness
 BUNDLED = {"subbit/vit-micro": Path(__file__).with_name("vit_micro")}
 BUNDLED_SHA256 = {"subbit/vit-micro": "1ae15e0efd3faa2e4a2133be32ac7363da6f745703c03598155adc94912e6ff6"}
 """Of the weights, as published with this version: others would silently be another model under the same name."""
-SMALL_MODELS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
+_OURS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
     "mlp": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
     "mnistfc": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
     "mlp-small": lambda input_shape, classes: Mlp((prod(input_shape), 20, 20, classes)),
@@ -46,6 +46,15 @@ SMALL_MODELS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
     "char-lstm": lambda input_shape, classes: CharLstm(256, classes),
     "next-char": lambda input_shape, classes: CharLstm(80, classes, hidden=128, dense=(512, 192)),
 }
+
+
+def _check(name: str, thing: Any) -> None:
+    if not callable(thing):
+        raise ConfigError(f"model {name!r}: needs a class or function that makes a network of (input_shape, classes)")
+
+
+SMALL_MODELS: Registry[Callable[[tuple[int, ...], int], nn.Module]] = make_registry("model", _OURS, _check)
+"""Networks that are made from the shape of one example and the number of classes, ours and those of plugins."""
 INPUTS: dict[str, tuple[tuple[int, ...], str]] = {
     "mlp": ((1, 2, 3), "any shape"),
     "mnistfc": ((1, 2, 3), "any shape"),
@@ -66,12 +75,14 @@ CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.261302
 class ModelInfo:
     name: str
     description: str
-    parameters: int
-    """Without the head for backbones; with 10 classes and the inputs that the description names for small networks."""
+    parameters: int | None
+    """Without the head for backbones; with 10 classes and the inputs that the description names for small networks.
+    None for those of plugins, which depend on the data set."""
 
 
 def model_names() -> list[ModelInfo]:
     """What `subbit list models` shows. Any other vision model of transformers loads by its hub name or folder."""
+    theirs = [ModelInfo(name, first_line(SMALL_MODELS[name]), None) for name in SMALL_MODELS if name not in _OURS]
     return [
         ModelInfo(
             "subbit/vit-micro", "vision transformer pre-trained on CIFAR-10, in the package: 32x32, 8 blocks", 905952
@@ -98,6 +109,7 @@ def model_names() -> list[ModelInfo]:
         ModelInfo("openai/clip-vit-base-patch32", "CLIP ViT-B/32, what DeltaMask fine-tunes (downloaded)", 87456000),
         ModelInfo("facebook/dinov2-base", "DINOv2 ViT-B/14 (downloaded)", 86580480),
         ModelInfo("timm/convmixer_768_32.in1k", "ConvMixer-768/32 on ImageNet (downloaded)", 20341248),
+        *theirs,
     ]
 
 
@@ -110,7 +122,7 @@ def load_classifier(
     pooling: str = "auto",
     input_shape: tuple[int, ...] | None = None,
     revision: str = "main",
-) -> Classifier | SmallNetwork:
+) -> nn.Module:
     """The network of that name with a fresh linear head of `classes` units.
 
     `pretrained=False` is the same architecture with random weights. Whatever is random is drawn from `key`. Small
@@ -119,14 +131,13 @@ def load_classifier(
     if classes < 1:
         raise ModelError(f"classes={classes}: needs at least 1")
     folder = BUNDLED.get(name, Path(name).expanduser())
-    if revision != "main" and (name in SMALL_MODELS or folder.is_dir()):
+    small = is_small(name)
+    if revision != "main" and (small or folder.is_dir()):
         raise ModelError(f"revision={revision!r}: {name!r} is not from the hub and has no revisions; leave it out")
-    if name in SMALL_MODELS:
+    if small:
         return _small(name, classes, key, input_shape)
     if not folder.is_dir() and (name in BUNDLED or "/" not in name):
-        known = [*SMALL_MODELS, *BUNDLED]
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near and name not in BUNDLED else f"there are: {', '.join(known)}"
+        hint = nearest("" if name in BUNDLED else name, [*SMALL_MODELS, *BUNDLED])
         raise ModelError(f"no model {name!r}: {hint} (or a hub name such as owner/model, or a folder)")
     source = str(folder) if folder.is_dir() else name
     with quiet(), torch_randomness(derive_key(key, "backbone")), explained(name):
@@ -135,6 +146,12 @@ def load_classifier(
         if is_convmixer(source):
             return load_convmixer(source, classes, key, pretrained, revision)
         return _transformers_model(source, classes, key, pretrained, pooling, input_shape, revision)
+
+
+def is_small(name: str) -> bool:
+    """Whether that is one of `SMALL_MODELS`. Plugins are looked for only if it cannot be anything else."""
+    elsewhere = name in BUNDLED or "/" in name or Path(name).expanduser().is_dir()
+    return SMALL_MODELS.has(name) if elsewhere else name in SMALL_MODELS
 
 
 def _check_bundled(name: str) -> None:
@@ -147,15 +164,19 @@ def _check_bundled(name: str) -> None:
         )
 
 
-def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | None) -> SmallNetwork:
+def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | None) -> nn.Module:
     from subbit.data.batches import Preprocess
 
-    ranks, needed = INPUTS.get(name, IMAGES)
+    ranks, needed = INPUTS.get(name, IMAGES) if name in _OURS else ((1, 2, 3, 4), "any shape")
     if input_shape is None or len(input_shape) not in ranks or min(input_shape) < 1:
         raise ModelError(f"model {name!r}: inputs of shape {input_shape}; needs {needed}")
     with torch_randomness(derive_key(key, "backbone")):
         network = SMALL_MODELS[name](input_shape, classes)
-    if not isinstance(network, CharLstm):
+    if not isinstance(network, nn.Module):
+        raise ModelError(f"model {name!r}: made {type(network).__name__}, needs a torch.nn.Module")
+    if not isinstance(network, SmallNetwork):
+        return network  # Somebody else's: inputs come as they are, and whatever it has drawn stays.
+    if network.preprocess is None and not isinstance(network, CharLstm):
         middle, width = (0.0, 1.0) if name in FROM_ZERO else (0.5, 0.5)
         network.preprocess = Preprocess(network.image_size, mean=middle, std=width)
     kaiming_(network.head, key)

@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from subbit.config.values import nearest
+from subbit.core.registry import OWNERS, REGISTRIES, first_line, nearest
 from subbit.errors import ConfigError
 
 
 def catalogue(what: str) -> list[dict[str, Any]]:
-    if what not in CATALOGUES:
-        raise ConfigError(f"unknown list {what!r}: {nearest(what, list(CATALOGUES))}")
-    return CATALOGUES[what]()
+    kinds = {f"{kind}s": kind for kind in OWNERS}
+    if what not in {*CATALOGUES, *kinds}:
+        raise ConfigError(f"unknown list {what!r}: {nearest(what, [*kinds])}")
+    return CATALOGUES[what]() if what in CATALOGUES else _others(kinds[what])
+
+
+def _others(kind: str) -> list[dict[str, Any]]:
+    return [{"name": name, "what": first_line(thing)} for name, thing in sorted(REGISTRIES[kind].items())]
 
 
 def _methods() -> list[dict[str, Any]]:
@@ -61,7 +66,7 @@ def _datasets() -> list[dict[str, Any]]:
 def _partitions() -> list[dict[str, Any]]:
     from subbit.data import PARTITIONS
 
-    return [{"name": name, "what": what} for name, what in PARTITIONS.items()]
+    return [{"name": name, "what": first_line(divide)} for name, divide in PARTITIONS.items()]
 
 
 CATALOGUES = {

@@ -2,6 +2,7 @@
 
     config.toml       the resolved configuration: gives the same run again
     split.txt         who holds what
+    plugins/          files that were given by --plugin, as they were: a record, never loaded from here
     job               the name of this run in its frames, drawn at its start
     events.jsonl      one line per round: who took part, who failed and why, what was observed, accuracy, seconds
     ledger.csv        one line per frame
@@ -29,9 +30,10 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from subbit.appended_file import AppendedFile, Mark, verify
-from subbit.config.load import Settings, read_toml, resolve, write_toml
+from subbit.config.load import Settings, read_toml, resolve_recorded, write_toml
 from subbit.config.schema import AUTO_NAME
-from subbit.errors import ConfigError, Interrupted, RunFolderError
+from subbit.core.plugins import recorded_files
+from subbit.errors import ConfigError, Interrupted, PluginError, RunFolderError
 from subbit.files import replace_file
 from subbit.json_records import as_json
 from subbit.locks import FolderLock
@@ -50,8 +52,8 @@ log = logging.getLogger("subbit")
 
 
 class RunFolder:
-    def __init__(self, path: Path, settings: Settings) -> None:
-        self.path, self.settings = path, settings
+    def __init__(self, path: Path, settings: Settings | None) -> None:
+        self.path, self._settings = path, settings
         self._lock: FolderLock | None = None
         self._growing: dict[str, AppendedFile] = {}
         self._events = 0
@@ -84,6 +86,9 @@ class RunFolder:
             self._replace("config.toml", write_toml(self.settings))
             self._replace("split.txt", split + "\n")
             self._replace("job", secrets.token_hex(16))
+            for name, source in recorded_files(self.settings.run.plugins).items():
+                (self.path / name).parent.mkdir(exist_ok=True)
+                replace_file(self.path / name, source)
             self._take_lock()
         except BaseException:
             remove_unfinished(self.path)
@@ -98,12 +103,27 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> RunFolder:
         """To read. `read_state` takes the lock and goes on with the run."""
+        folder = cls.look(path)
+        folder._settings = folder.settings
+        return folder
+
+    @classmethod
+    def look(cls, path: Path) -> RunFolder:
+        """To read what was written about the run. Its settings need its plugins, this does not."""
         if not (path / "config.toml").is_file():
             raise RunFolderError(f"{path} is not a run folder: it has no config.toml")
+        return cls(path, None)
+
+    @property
+    def settings(self) -> Settings:
+        if self._settings is not None:
+            return self._settings
         try:
-            return cls(path, resolve(read_toml(path / "config.toml")))
+            return resolve_recorded(read_toml(self.path / "config.toml"))
+        except PluginError as error:
+            raise PluginError(f"{self.path}: {error}; a copy is in {self.path / 'plugins'}") from None
         except ConfigError as error:
-            raise RunFolderError(f"{path / 'config.toml'} is damaged: {error}") from None
+            raise RunFolderError(f"{self.path / 'config.toml'} is damaged: {error}") from None
 
     def _take_lock(self) -> None:
         if self._lock is None:
@@ -150,7 +170,8 @@ class RunFolder:
         turn = state.next_round
         digest = write_checkpoint(state_path(self._checkpoint, turn), state, write_toml(self.settings))
         marks = {name: file.mark for name, file in self._growing.items()}
-        marks |= {name: Mark.of((self.path / name).read_bytes()) for name in BEGINNING}
+        beginning = (*BEGINNING, *recorded_files(self.settings.run.plugins))
+        marks |= {name: Mark.of((self.path / name).read_bytes()) for name in beginning}
         self._last = Manifest(turn, digest, ledger.totals, self._events, marks)
         write_manifest(self._checkpoint, self._last)
         forget_all_but(self._checkpoint, turn)

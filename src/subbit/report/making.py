@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from pathlib import Path
 
+from subbit.core.plugins import FOLDER
 from subbit.errors import RunFolderError
 from subbit.locks import HOLDER, LOCK, FolderLock
 
@@ -39,8 +41,15 @@ def remove_unfinished(path: Path) -> None:
     if not os.path.lexists(path):
         return
     ours = {found for name in (*BEGINNING, LOCK, HOLDER) for found in (name, f"{name}.tmp")}
-    if path.is_symlink() or not path.is_dir() or not {found.name for found in path.iterdir()} <= ours:
+    folders = [folder for folder in (path / FOLDER, path) if folder.is_dir() and not folder.is_symlink()]
+    found = {folder: list(folder.iterdir()) for folder in folders}
+    known = all(each.name in ours or each in folders for each in found.get(path, ()))
+    copies = all(
+        re.fullmatch(r"\w+\.py(\.tmp)?", each.name) and not each.is_dir() for each in found.get(path / FOLDER, ())
+    )
+    if path not in folders or not known or not copies:
         raise RunFolderError(f"{path} is in the way and was not made by subbit: move it elsewhere")
-    for found in path.iterdir():
-        found.unlink()
-    path.rmdir()
+    for folder in folders:
+        for each in folder.iterdir():
+            each.unlink()
+        folder.rmdir()

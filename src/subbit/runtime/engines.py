@@ -15,6 +15,7 @@ import torch.multiprocessing  # Tensors go to a process through shared memory on
 from numpy.typing import NDArray
 
 from subbit.config.load import Settings
+from subbit.core.plugins import Plugins, loaded_plugins
 from subbit.errors import WorkerError
 from subbit.runtime.client import EvaluationOrder, client_turn, evaluation_turn
 from subbit.runtime.memory import Memories
@@ -59,7 +60,8 @@ class Workers:
     """
 
     def __init__(self, workplace: Workplace) -> None:
-        given = (workplace.problem, workplace.settings, workplace.job, workplace.memories)
+        # Plugins first: a worker has loaded them before it unpickles what is made of their classes.
+        given = (loaded_plugins(), workplace.problem, workplace.settings, workplace.job, workplace.memories)
         self._pool = Pool(workplace.settings.run.workers, _start_worker, given)
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
@@ -88,7 +90,7 @@ class Workers:
 _workplace: Workplace | None = None
 
 
-def _start_worker(problem: Problem, settings: Settings, job: str, memories: Memories) -> None:
+def _start_worker(plugins: Plugins, problem: Problem, settings: Settings, job: str, memories: Memories) -> None:
     global _workplace
     torch.set_num_threads(settings.run.threads)
     _workplace = Workplace(problem, settings, job, memories)

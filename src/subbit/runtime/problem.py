@@ -13,7 +13,7 @@ from subbit.config.schema import GIVEN, RunConfig
 from subbit.data import Examples, SplitSummary, load_dataset, partition, summarise_split
 from subbit.errors import ConfigError
 from subbit.models import load_classifier
-from subbit.models.load import SMALL_MODELS
+from subbit.models.load import is_small
 from subbit.randomness import derive_key
 
 
@@ -94,7 +94,7 @@ def build_problem(run: RunConfig) -> Problem:
         parts=tuple(parts),
         test=dataset.test,
         classes=dataset.classes,
-        pretrained=run.pretrained and run.model not in SMALL_MODELS,
+        pretrained=run.pretrained and not is_small(run.model),
         model_name=run.model,
         dataset_name=dataset.name,
     )

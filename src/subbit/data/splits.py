@@ -1,0 +1,215 @@
+"""Which client holds which examples: the partitioners of flwr-datasets on a table of positions, labels and owners.
+
+    iid        equal shares of a random order
+    dirichlet  per class, shares ~ Dirichlet(alpha) (Yurochkin et al. 2019, arXiv:1905.12022)
+    classes    a fixed number of classes per client (Li et al. 2021, arXiv:2102.02079); with fewer clients than
+               classes some classes may stay unused. With `class_balance` below 1 a client's classes are unequal, as in
+               LotteryFL (Li et al. 2020, arXiv:2008.03371): one is whole, of the others it has only that share
+    classes-equal
+               a fixed number of classes per client as well, and clients of one size, where `classes` gives some three
+               times what it gives others: every class is cut into pieces of one size, each client gets that many
+               pieces, all of other classes, and nothing is left over unless there are more classes than pieces
+    classes-starved
+               each client draws classes, and of each has 1 / clients of the examples: what a published notebook does
+               where its paper says "two classes per client" (paper 001). Nearly all examples stay unused, and so do
+               the classes that nobody draws. To show what a result on such a split is worth, and for nothing else
+    natural    one client per owner (writer, speaker, device)
+
+The rows are first put in a random order, from the seed: the order of a file, by writer say, decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subbit.data.examples import Examples
+from subbit.data.hub import quiet_datasets
+from subbit.errors import DataError
+from subbit.randomness import derive_key, numpy_generator
+
+Parts = list[NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a partition is asked for. Whatever it draws it draws from the seed (`subbit.randomness`)."""
+
+    examples: Examples
+    clients: int
+    alpha: float
+    classes_per_client: int
+    class_balance: float
+    """classes: share of the examples of all but one of a client's classes that it has; nobody has the rest."""
+    balance: bool
+    """dirichlet: a client that has its fair share gets no further class."""
+    seed: int
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        labels: NDArray[np.int64] = self.examples.labels.numpy()
+        return labels
+
+
+def iid(split: Split) -> Parts:
+    """equal shares of a random order"""
+    return _by_label(split, "iid", lambda flower: flower.IidPartitioner(num_partitions=split.clients))
+
+
+def dirichlet(split: Split) -> Parts:
+    """label shares from Dirichlet(alpha); 0.1 gives a client few classes, 10 almost all"""
+    key = derive_key(split.seed, "partition")
+    return _by_label(
+        split,
+        "dirichlet",
+        lambda flower: flower.DirichletPartitioner(
+            split.clients,
+            "label",
+            float(split.alpha),
+            min_partition_size=0,
+            self_balancing=split.balance,
+            shuffle=False,
+            seed=key,
+        ),
+    )
+
+
+def classes(split: Split) -> Parts:
+    """exactly classes_per_client classes per client"""
+    key = derive_key(split.seed, "partition")
+    parts = _by_label(
+        split,
+        "classes",
+        lambda flower: flower.PathologicalPartitioner(
+            split.clients, "label", split.classes_per_client, "first-deterministic", shuffle=False, seed=key
+        ),
+    )
+    if split.class_balance == 1:
+        return parts
+    keys = [derive_key(split.seed, "partition-balance", 0, client) for client in range(split.clients)]
+    return [
+        _unbalanced(part, split.labels[part], split.class_balance, key) for part, key in zip(parts, keys, strict=True)
+    ]
+
+
+def classes_equal(split: Split) -> Parts:
+    """exactly classes_per_client classes per client, and clients of one size"""
+    key = derive_key(split.seed, "partition-equal")
+    return _equal(split.labels, split.clients, split.classes_per_client, key)
+
+
+def classes_starved(split: Split) -> Parts:
+    """classes_per_client drawn classes, 1 / clients of each; the rest is thrown away"""
+    key = derive_key(split.seed, "partition-starved")
+    return _starved(split.labels, split.clients, split.classes_per_client, key)
+
+
+def natural(split: Split) -> Parts:
+    """one client per owner (writer, speaker, device), the ones with most examples"""
+    return _by_owner(split.examples, split.clients)
+
+
+def _by_label(split: Split, how: str, make: Callable[[Any], Any]) -> Parts:
+    """With a partitioner of flwr-datasets, which is asked for by its module."""
+    count, clients = len(split.examples), split.clients
+    order = numpy_generator(derive_key(split.seed, "partition-order")).permutation(count)
+    table = {"index": order, "label": split.labels[order]}
+    with quiet_datasets():
+        import flwr_datasets.partitioner as flower
+
+        partitioner = make(flower)
+        try:
+            # Balancing divides by the shares of the clients that may still get something: 0 / 0 when they drew none.
+            with np.errstate(invalid="raise", divide="raise"):
+                return _parts(partitioner, table, range(clients))
+        except FloatingPointError as error:
+            raise DataError(
+                f"partition {how!r}: alpha {split.alpha} is too small for balance; need it larger"
+            ) from error
+        except ValueError as error:
+            raise DataError(f"partition {how!r} of {count} examples over {clients} clients: {error}") from error
+
+
+def _unbalanced(part: NDArray[np.int64], labels: NDArray[np.int64], share: float, key: int) -> NDArray[np.int64]:
+    """One class of a client, drawn, stays whole; of each other one the share stays, and at least one example."""
+    generator = numpy_generator(key)
+    held = np.unique(labels)
+    whole = generator.choice(held)
+    kept = [
+        generator.permutation(part[labels == label])[: None if label == whole else _share_of(labels == label, share)]
+        for label in held
+    ]
+    return np.sort(np.concatenate(kept))
+
+
+def _share_of(members: NDArray[np.bool_], share: float) -> int:
+    return max(1, round(share * np.count_nonzero(members)))
+
+
+def _equal(labels: NDArray[np.int64], clients: int, classes_per_client: int, key: int) -> list[NDArray[np.int64]]:
+    """The pieces of all classes in a row, dealt round: as no class has more pieces than there are clients, nobody gets
+    two of one class.
+    """
+    generator = numpy_generator(key)
+    wanted = clients * classes_per_client
+    held = generator.permutation(np.unique(labels))[:wanted]
+    members = np.array([np.count_nonzero(labels == label) for label in held])
+    pieces = np.ones(len(held), dtype=np.int64)
+    for _ in range(wanted - len(held)):  # One more piece for the class whose pieces are largest.
+        pieces[np.argmax(np.where(pieces < clients, members / pieces, -1.0))] += 1
+    dealt = generator.permutation(clients)
+    parts: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
+    place = 0
+    for label, count in zip(held, pieces, strict=True):
+        for piece in np.array_split(generator.permutation(np.flatnonzero(labels == label)), count):
+            parts[dealt[place % clients]].append(piece)
+            place += 1
+    return [np.sort(np.concatenate(part)).astype(np.int64) for part in parts]
+
+
+def _starved(labels: NDArray[np.int64], clients: int, classes_per_client: int, key: int) -> list[NDArray[np.int64]]:
+    generator = numpy_generator(key)
+    # No class can run out: even if all clients draw it, they take no more than it has.
+    unused = {label: list(generator.permutation(np.flatnonzero(labels == label))) for label in np.unique(labels)}
+    share = {label: len(members) // clients for label, members in unused.items()}
+    parts = []
+    for _ in range(clients):
+        drawn = generator.choice(list(unused), classes_per_client, replace=False)
+        held = [unused[label].pop() for label in drawn for _ in range(share[label])]
+        parts.append(np.sort(np.array(held, dtype=np.int64)))
+    return parts
+
+
+def _parts(
+    partitioner: Any, columns: dict[str, NDArray[np.int64]], numbers: range | list[int]
+) -> list[NDArray[np.int64]]:
+    """A table in memory, of integers alone: nothing is written to disk."""
+    import datasets
+
+    partitioner.dataset = datasets.Dataset.from_dict(columns)
+    parts = [partitioner.load_partition(number).with_format("numpy")["index"][:] for number in numbers]
+    return [np.sort(np.asarray(part, dtype=np.int64)) for part in parts]
+
+
+def _by_owner(examples: Examples, clients: int) -> list[NDArray[np.int64]]:
+    """The owners with most examples, in falling order; among equals the order of their names decides."""
+    if examples.owners is None:
+        raise DataError(
+            "partition 'natural' needs an owner for each example; found none (npz: owners_train; hf:NAME?owner=COLUMN)"
+        )
+    names = sorted(set(examples.owners))
+    if len(names) < clients:
+        raise DataError(f"partition 'natural' over {clients} clients needs as many owners; found {len(names)}")
+    number_of = {name: number for number, name in enumerate(names)}
+    owners = np.array([number_of[owner] for owner in examples.owners], dtype=np.int64)
+    largest = np.argsort(-np.bincount(owners), kind="stable")[:clients]
+    with quiet_datasets():
+        from flwr_datasets.partitioner import NaturalIdPartitioner
+
+        # Its partition ids follow the sorted values of the column, so that owner number and partition id agree.
+        table = {"index": np.arange(len(examples)), "owner": owners}
+        return _parts(NaturalIdPartitioner("owner"), table, largest.tolist())
