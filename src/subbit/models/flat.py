@@ -109,7 +109,7 @@ class FlatModel:
             counter.copy_(initial)
 
 
-def modelsha256_of(module: nn.Module) -> str:
+def model_sha256(module: nn.Module) -> str:
     """SHA-256 of the state dict: sorted names, types, shapes and raw bytes."""
     return sha256_of((name, value) for name, value in module.state_dict().items() if isinstance(value, Tensor))
 
