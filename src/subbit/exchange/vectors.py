@@ -38,8 +38,8 @@ from subbit.config.pieces import choice
 from subbit.config.values import require
 from subbit.exchange.base import Exchange, Held, Part, Payloads, State, as_float32
 from subbit.exchange.honest import FAR, check_variances, largest
-from subbit.models.task import Task, Turn
 from subbit.maps.base import BoundMap
+from subbit.models.task import Task, Turn
 from subbit.randomness import derive_key
 
 BIASED = ("topk", "ternary")
