@@ -70,6 +70,8 @@ def test_one_client_that_says_everything_is_local_training_whatever_goes_up() ->
         ({"method": "fedavg", "learning_rate": "auto"}, "needs a number"),
         ({"method": "fedavg", "codec": "topk", "whole": True}, "error_feedback is for changes"),
         ({"method": "fedavg", "aggregator": "beta"}, "aggregator='beta'"),
+        ({"method": "fedavg", "whole": True, "clip_norm": 1.0}, "clip_norm is for changes"),
+        ({"method": "fedpm", "map": "weights"}, "use map=mask"),
     ],
 )
 def test_pieces_that_do_not_fit_together_are_refused_before_the_first_round(

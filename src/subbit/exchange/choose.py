@@ -10,6 +10,7 @@ from subbit.aggregate.pieces import Mean
 from subbit.codecs import Kind
 from subbit.codecs.counts import CountsCodec
 from subbit.codecs.dense import Dense
+from subbit.errors import ConfigError
 from subbit.exchange.base import Exchange
 from subbit.exchange.bits import Beta, BitsAggregate, BitsDown, BitsExchange, BitsUp
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
@@ -37,6 +38,8 @@ class _Vectors:
 
 def bits_or_vectors(task: Task, pieces: BitsPieces, bound: BoundMap) -> Exchange:
     if pieces.up.codec.kind is Kind.BITS:
+        if not hasattr(bound, "initial_thresholds"):
+            raise ConfigError(f"codec={pieces.up.codec.name} carries bits, which this map has none of: use map=mask")
         return BitsExchange(task, bound, pieces.up, pieces.down, pieces.aggregate)
     down, aggregator = pieces.down.codec, pieces.aggregate.aggregator
     vectors = _Vectors(

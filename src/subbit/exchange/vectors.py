@@ -113,6 +113,7 @@ class VectorExchange(Exchange):
         self.name, self.up_name = bound.vector, up_name or bound.vector
         self.up, self.aggregate = pieces.up, pieces.aggregate
         self.down_codec = pieces.down.codec.contractive()
+        require(not (self.up.whole and self.aggregate.clip_norm), "whole=true: clip_norm is for changes")
         if pieces.down.codec != Dense():
             self.changes = VectorChanges(self)
 
@@ -218,9 +219,10 @@ class VectorExchange(Exchange):
         accumulator.add(np.concatenate(changes), examples)
 
     def step(self, state: State, accumulator: Accumulator, round_number: int) -> State:
-        if self.up.whole and not getattr(accumulator, "weight", 1.0):
+        mean = accumulator.mean()
+        if self.up.whole and not mean.any():
             return state  # Nobody who answered has an example: there is no mean.
-        return self.moved(state, accumulator.mean())
+        return self.moved(state, mean)
 
     def moved(self, state: State, mean: NDArray[np.float64]) -> State:
         """The state after a mean change of all parts."""
