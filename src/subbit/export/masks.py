@@ -131,8 +131,8 @@ def _selection(trained: TrainedRun) -> str:
     workplace = trained.workplace
     words, names = workplace.settings.run.select, list(trained.flat.template.names)
     if words == "auto":
-        blocks = count_blocks(workplace.module)
-        words = workplace.method("main").default_selection(blocks, workplace.problem.pretrained)
+        method, blocks = workplace.method("main"), count_blocks(workplace.module)
+        words = method.default_selection(method.parameters, blocks, workplace.problem.pretrained)
     return words if select_parameters(workplace.module, words) == names else " + ".join(names)
 
 
