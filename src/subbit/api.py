@@ -24,10 +24,6 @@ def fine_tune(
     clients: Sequence[Any],
     test: Any,
     *,
-    method: str = "deltamask",
-    classes: int | None = None,
-    pretrained: bool = True,
-    head: str = "keep",
     folder: str | Path | None = None,
     resume: bool = False,
     report: Callable[[Progress], None] | None = None,
@@ -36,9 +32,12 @@ def fine_tune(
     """Fine-tune a module over clients that never share their data; every message is a real frame.
 
     `clients` holds one data set per client and `test` one for evaluation: a torch `Dataset` of (input, label) pairs,
-    a pair of tensors (inputs, labels) or `subbit.data.Examples`. `settings` are the keys of `subbit run` and of the
-    method, e.g. `rounds=5, select="all: weights", learning_rate=0.1`. The module itself is not changed:
-    `result.module` is the trained copy.
+    a pair of tensors (inputs, labels) or `subbit.data.Examples`. The module itself is not changed: `result.module` is
+    the trained copy.
+
+    `settings` are the keys of `subbit run` and of the method, e.g. `method="fedavg", rounds=5, learning_rate=0.1`; for
+    a key of a table, `**{"up.codec": "eden"}` or `up={"codec": "eden"}`. Here the head stays as the module has it
+    (`head="keep"`) unless another is asked for, and `classes` says how many there are where labels do not tell.
 
     With `folder` the run can be resumed after an interruption: the same call with `resume=True` goes on after the last
     finished round. Where there is nothing to go on with, it starts.
@@ -52,6 +51,7 @@ def fine_tune(
     everything = [examples for examples in [*data, held_out] if len(examples)]
     if not everything or not len(held_out):
         raise DataError("no client has any data, or the test set is empty")
+    classes = settings.pop("classes", None)
     found = 1 + max(int(examples.labels.max()) for examples in everything)
     if classes is not None and found > classes:
         raise DataError(f"classes={classes}, but there is a label {found - 1}: labels go from 0 to classes - 1")
@@ -59,8 +59,7 @@ def fine_tune(
         if key in settings:
             raise ConfigError(f"{key}: fine_tune takes the module and the clients' data as arguments instead")
     path = Path(folder) if folder is not None else None
-    values = {**settings, "method": method, "head": head, "clients": len(data), "pretrained": pretrained}
-    values |= {"model": GIVEN, "dataset": GIVEN}
+    values = {"head": "keep", **settings, "clients": len(data), "model": GIVEN, "dataset": GIVEN}
     if path is not None:
         values |= {"folder": str(path.parent), "name": path.name}
     resolved = resolve(values)
@@ -70,7 +69,7 @@ def fine_tune(
         parts=_consecutive([len(examples) for examples in data]),
         test=held_out,
         classes=classes or found,
-        pretrained=pretrained,
+        pretrained=resolved.run.pretrained,
         model_name=type(module).__name__,
         dataset_name=GIVEN,
     )

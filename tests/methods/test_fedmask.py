@@ -184,6 +184,16 @@ def test_a_mask_needs_weights() -> None:
         method_of(select="all: biases")
 
 
+@pytest.mark.parametrize("codec", ["context", "range-prior", "bfuse", "eden"])
+def test_a_codec_that_needs_a_shared_draw_or_loses_bits_is_refused(codec: str) -> None:
+    with pytest.raises(ConfigError, match=f"codec='{codec}'"):
+        settings(method="fedmask", codec=codec)
+
+
+def test_pruning_is_a_table_of_its_own() -> None:
+    assert settings(method="fedmask", pruning={"keep_rate": 0.5}) == settings(method="fedmask", keep_rate=0.5)
+
+
 # What it costs.
 
 

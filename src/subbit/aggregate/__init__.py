@@ -2,7 +2,7 @@
 
 from subbit.aggregate.masks import MaskCounts, SignedCounts
 from subbit.aggregate.mean import WeightedMean
-from subbit.aggregate.robust import MEDIAN, AgreeingMean, TrimmedMean, clip_to_norm, share_dropped, trimmed_counts
+from subbit.aggregate.robust import MEDIAN, AgreeingMean, TrimmedMean, clip_to_norm, trimmed_counts
 
 __all__ = [
     "MEDIAN",
@@ -12,6 +12,5 @@ __all__ = [
     "TrimmedMean",
     "WeightedMean",
     "clip_to_norm",
-    "share_dropped",
     "trimmed_counts",
 ]

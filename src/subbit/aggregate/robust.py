@@ -105,11 +105,6 @@ class AgreeingMean:
         return mean / max(1, kept)
 
 
-def share_dropped(aggregator: str, trim: float) -> float:
-    """What the option `aggregator` means: nothing is dropped, or the share `trim` at each end, or all that can be."""
-    return {"mean": 0.0, "median": MEDIAN}.get(aggregator, trim)
-
-
 def dropped_per_end(count: int, trim: float) -> int:
     """ceil(trim count) but never all: rounding down would leave three clients at trim 0.1 without any protection.
 

@@ -49,7 +49,7 @@ class Eden(Codec[Vector]):
     exact = False
     summary = "rotation and normal quantiser, unbiased; bits=0.1 ... 8 a value"
 
-    bits: float = 1
+    bits: float = 1.0
     nearest: bool = field(default=False, repr=False)
     """Scaled by the sender to where it is nearest, and not unbiased: no matter to the receiver, hence in no name."""
 

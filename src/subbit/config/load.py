@@ -23,8 +23,8 @@ from subbit.core.plugins import NONE, needed_plugins
 from subbit.errors import ConfigError
 from subbit.methods.registry import find_method, method_names
 
-PIECES = ("map", "local", "up", "down", "aggregate")
-"""The tables of a method."""
+PIECES = ("map", "mask", "pruning", "local", "up", "down", "aggregate")
+"""The tables of methods: `mask` is that of gradmask, `pruning` that of fedmask."""
 
 
 @dataclass(frozen=True)

@@ -36,24 +36,15 @@ def _check_thing(name: str, thing: Any) -> None:
 PARTITIONS: Registry[Callable[[Split], Parts]] = make_registry("partition", _OURS, _check_thing)
 
 
-def partition(
-    examples: Examples,
-    clients: int,
-    how: str,
-    *,
-    alpha: float = 1.0,
-    classes_per_client: int = 2,
-    class_balance: float = 1.0,
-    balance: bool = False,
-    seed: int = 0,
-) -> Parts:
+def partition(examples: Examples, clients: int, how: str, **options: Any) -> Parts:
     """`clients` ascending, disjoint arrays of positions. Some may be empty: that is what Dirichlet(0.1) means.
 
     The options are those of `Split`.
     """
     divide = PARTITIONS.find(how)
-    _check(examples, clients, how, alpha, classes_per_client, class_balance)
-    parts = divide(Split(examples, clients, alpha, classes_per_client, class_balance, balance, seed))
+    split = Split(examples, clients, **options)
+    _check(split, how)
+    parts = divide(split)
     return parts if how in _OURS else _examined(parts, clients, len(examples), how)
 
 
@@ -73,20 +64,18 @@ def _examined(parts: Any, clients: int, count: int, how: str) -> Parts:
     return arrays
 
 
-def _check(
-    examples: Examples, clients: int, how: str, alpha: float, classes_per_client: int, class_balance: float
-) -> None:
-    if clients < 1:
-        raise ConfigError(f"found {clients} clients; need at least 1")
-    if not (alpha > 0 and math.isfinite(alpha)):
-        raise ConfigError(f"found alpha {alpha}; need a finite number above 0")
-    if not 0 < class_balance <= 1:
-        raise ConfigError(f"found class_balance {class_balance}; need a share above 0, at most 1")
+def _check(split: Split, how: str) -> None:
+    if split.clients < 1:
+        raise ConfigError(f"found {split.clients} clients; need at least 1")
+    if not (split.alpha > 0 and math.isfinite(split.alpha)):
+        raise ConfigError(f"found alpha {split.alpha}; need a finite number above 0")
+    if not 0 < split.class_balance <= 1:
+        raise ConfigError(f"found class_balance {split.class_balance}; need a share above 0, at most 1")
     if how in ("classes", "classes-equal", "classes-starved"):
-        present = len(np.unique(examples.labels.numpy()))
-        if not 1 <= classes_per_client <= present:
+        present = len(np.unique(split.examples.labels.numpy()))
+        if not 1 <= split.classes_per_client <= present:
             raise ConfigError(
-                f"found classes_per_client {classes_per_client}; need 1 to {present}, the classes that occur"
+                f"found classes_per_client {split.classes_per_client}; need 1 to {present}, the classes that occur"
             )
     if clients > len(examples):
         raise DataError(f"found {len(examples)} examples for {clients} clients; need at least one per client")

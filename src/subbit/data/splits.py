@@ -41,13 +41,13 @@ class Split:
 
     examples: Examples
     clients: int
-    alpha: float
-    classes_per_client: int
-    class_balance: float
+    alpha: float = 1.0
+    classes_per_client: int = 2
+    class_balance: float = 1.0
     """classes: share of the examples of all but one of a client's classes that it has; nobody has the rest."""
-    balance: bool
+    balance: bool = False
     """dirichlet: a client that has its fair share gets no further class."""
-    seed: int
+    seed: int = 0
 
     @property
     def labels(self) -> NDArray[np.int64]:

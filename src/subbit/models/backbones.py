@@ -90,8 +90,9 @@ class Architecture:
         if self.kind == "video":
             backbone, norm = model.get_submodule("videomae"), getattr(model, "fc_norm", None)
             return Classifier(backbone, head, self.pooling, preprocess, kind="video", norm=norm)
-        padding = getattr(self.config, "pad_token_id", None) if self.kind == "text" else None
-        return Classifier(model, head, self.pooling, preprocess, kind=self.kind, padding=padding)
+        made = Classifier(model, head, self.pooling, preprocess, kind=self.kind)
+        made.padding = getattr(self.config, "pad_token_id", None) if self.kind == "text" else None
+        return made
 
 
 def read_architecture(source: str, config: Any, pooling: str, revision: str = "main") -> Architecture:

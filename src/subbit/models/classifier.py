@@ -24,7 +24,7 @@ class Classifier(nn.Module):
                  network; of videos the mean of all tokens; of texts the mean of all tokens that are not padding
         pooled   the backbone's own pooled output (CLIP: the class token after a last norm)
 
-    Where `padding` is given, the backbone of a text pays no attention to tokens of that number.
+    Where `padding` is set, the backbone of a text pays no attention to tokens of that number.
     """
 
     def __init__(
@@ -36,7 +36,6 @@ class Classifier(nn.Module):
         *,
         kind: Kind = "image",
         norm: nn.Module | None = None,
-        padding: int | None = None,
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
@@ -49,7 +48,7 @@ class Classifier(nn.Module):
         self.head = head
         self.pooling = pooling
         self.kind = kind
-        self.padding = padding
+        self.padding: int | None = None
 
     def features(self, inputs: Tensor) -> Tensor:
         attended = self._attended(inputs) if self.kind == "text" else None
