@@ -77,5 +77,6 @@ def _check(split: Split, how: str) -> None:
             raise ConfigError(
                 f"found classes_per_client {split.classes_per_client}; need 1 to {present}, the classes that occur"
             )
-    if clients > len(examples):
-        raise DataError(f"found {len(examples)} examples for {clients} clients; need at least one per client")
+    if split.clients > len(split.examples):
+        found = len(split.examples)
+        raise DataError(f"found {found} examples for {split.clients} clients; need at least one per client")
