@@ -16,8 +16,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from subbit.config.load import Settings, read_toml
-from subbit.files import replace_file
+from subbit.config.resolve import Settings, read_toml
+from subbit.core.files import replace_file
 from subbit.report.compare import compare, parse_contender
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job

@@ -13,7 +13,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from subbit.config.load import read_toml
+from subbit.config.resolve import read_toml
 from subbit.report.compare import MEGABYTE, contender_settings, parse_contender
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job

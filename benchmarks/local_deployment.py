@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from subbit.config.load import resolve
-from subbit.errors import SubbitError
+from subbit.config.resolve import resolve
+from subbit.core.errors import SubbitError
 from subbit.flower.certs import create_certificates
 from subbit.flower.lines import (
     connection_table,

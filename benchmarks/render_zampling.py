@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from subbit.report.zampling_commands import FEDERATED_HEADINGS, LOCAL_HEADINGS, federated_cells, local_cells
+from subbit.cli.zampling_commands import FEDERATED_HEADINGS, LOCAL_HEADINGS, federated_cells, local_cells
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "zampling.md"

@@ -25,15 +25,15 @@ import torch
 from torch import Tensor, nn
 
 from subbit.codecs import Kind
-from subbit.codecs.bits import pack_bits, unpack_bits
-from subbit.config.load import Settings, resolve
-from subbit.config.pieces import Tables
+from subbit.codecs.packed import pack_bits, unpack_bits
+from subbit.config.resolve import Settings, resolve
+from subbit.core.files import replace_file
+from subbit.core.pieces import Tables
+from subbit.core.randomness import derive_key, torch_randomness
 from subbit.exchange.vectors import VectorExchange
-from subbit.files import replace_file
-from subbit.methods.base import Method, Part, Payloads
 from subbit.methods.fedcode import FedCode
-from subbit.methods.registry import find_method, method_names
-from subbit.randomness import derive_key, torch_randomness
+from subbit.methods.method import Method, Part, Payloads
+from subbit.methods.names import find_method, method_names
 from subbit.runtime.client import client_turn
 from subbit.runtime.engines import InProcess
 from subbit.runtime.messages import Order, Reply

@@ -26,12 +26,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from subbit.config.load import resolve
+from subbit.config.resolve import resolve
+from subbit.core.files import replace_file
 from subbit.data import Examples
-from subbit.files import replace_file
-from subbit.report.folder import RunFolder
+from subbit.runtime.client_memory import ClientMemories
 from subbit.runtime.engines import InProcess
-from subbit.runtime.memory import ClientMemories
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.messages import Order, Reply, encode_parts
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, run_job

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from subbit.config.load import read_toml, resolve
+from subbit.config.resolve import read_toml, resolve
+from subbit.core.randomness import derive_key
 from subbit.methods.subbit import Subbit
-from subbit.randomness import derive_key
 from subbit.runtime.engines import InProcess
 from subbit.runtime.problem import build_problem
 from subbit.runtime.round import Cohort, ServerState, run_round

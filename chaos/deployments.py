@@ -9,9 +9,9 @@ from typing import Any
 from benchmarks.local_deployment import LocalDeployment
 
 from chaos.trial import COUNTED, EQUAL, FailedError, Outcome, Trial
-from subbit.config.load import resolve
-from subbit.config.pieces import as_words, flattened
-from subbit.errors import SubbitError
+from subbit.config.resolve import resolve
+from subbit.core.errors import SubbitError
+from subbit.core.pieces import as_words, flattened
 
 DEADLINE = 60
 PATIENCE = 400.0

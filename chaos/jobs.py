@@ -79,7 +79,7 @@ class Jobs:
         listed = self.scratch / "modules"
 
         def work() -> None:
-            from subbit.config.load import resolve
+            from subbit.config.resolve import resolve
             from subbit.runtime.problem import build_problem
             from subbit.runtime.run import run_job
 
@@ -91,7 +91,7 @@ class Jobs:
         ended = Process(work, self.scratch, {}).wait(PATIENCE)
         if ended.status:
             raise RuntimeError(f"no job runs here:\n{ended.err}")
-        for name in ("subbit.cli", "subbit.report.check", *listed.read_text().splitlines()):
+        for name in ("subbit.cli.main", "subbit.runtime.check", *listed.read_text().splitlines()):
             if name not in sys.modules and not name.startswith(("__", "chaos")):
                 try:
                     importlib.import_module(name)
@@ -101,7 +101,7 @@ class Jobs:
 
 def with_failures(words: list[str], failures: dict[Turn, str]) -> dict[str, Any]:
     """The summary of a simulated run in which exactly these turns fail, for these causes. In a child, please."""
-    from subbit.config.load import resolve
+    from subbit.config.resolve import resolve
     from subbit.runtime.client import client_turn
     from subbit.runtime.engines import InProcess
     from subbit.runtime.messages import Failure, Order, Reply

@@ -90,9 +90,9 @@ def liar(trial: Trial) -> Outcome:
 
 
 def _attacked(trial: Trial, lies: dict[int, list[str]], honesty: float) -> dict[str, Any]:
-    from subbit.config.load import resolve
-    from subbit.errors import QuorumError, SubbitError
-    from subbit.report.folder import RunFolder
+    from subbit.config.resolve import resolve
+    from subbit.core.errors import QuorumError, SubbitError
+    from subbit.runtime.folder import RunFolder
     from subbit.runtime.problem import build_problem
     from subbit.runtime.run import run_job
 

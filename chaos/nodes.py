@@ -13,8 +13,8 @@ from tests.flower.grid import FakeGrid
 
 from chaos.lies import FRAMES
 from chaos.trial import EQUAL, FailedError, Outcome, Trial
-from subbit.config.load import Settings, resolve
-from subbit.errors import QuorumError, SubbitError
+from subbit.config.resolve import Settings, resolve
+from subbit.core.errors import QuorumError, SubbitError
 from subbit.flower.server import continue_or_create, serve
 from subbit.runtime.problem import build_problem
 

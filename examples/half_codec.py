@@ -8,7 +8,7 @@ import numpy as np
 
 from subbit import register
 from subbit.codecs import Codec, Kind, Shared, Vector
-from subbit.codecs.vectors import check_finite, check_length, check_vector
+from subbit.codecs.float_format import check_finite, check_length, check_vector
 
 
 @register("codec", "half")

@@ -13,14 +13,14 @@ import numpy as np
 from subbit import register
 from subbit.aggregate import MaskCounts
 from subbit.codecs import make_codec
-from subbit.codecs.bits import pack_bits
-from subbit.exchange.base import Part, as_float32
+from subbit.codecs.packed import pack_bits
+from subbit.core.randomness import derive_key, numpy_generator
+from subbit.exchange.exchange import Part, as_float32
 from subbit.exchange.vectors import VectorExchange
 from subbit.local.trainer import LocalWeights, Trainer
 from subbit.maps.weights import Weights
-from subbit.methods.base import Method
 from subbit.methods.fedavg import FedAvgParameters
-from subbit.randomness import derive_key, numpy_generator
+from subbit.methods.method import Method
 
 
 @dataclass(frozen=True)

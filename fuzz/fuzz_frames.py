@@ -32,7 +32,7 @@ from cases import Subject, address_for, complaint, payloads, shared_for, subject
 from mutate import mutate  # noqa: E402
 
 from subbit.codecs import Shared  # noqa: E402
-from subbit.errors import FrameError, PayloadError  # noqa: E402
+from subbit.core.errors import FrameError, PayloadError  # noqa: E402
 from subbit.wire import Address, pack_frame, unpack_frame  # noqa: E402
 
 CORPUS = HERE / "corpus.txt"

@@ -18,7 +18,7 @@ import typing
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from subbit.json_records import PREFIX
+from subbit.core.json_records import PREFIX
 from subbit.privacy.report import PrivacyReport
 from subbit.runtime.events import Before, Failed, HeadRound, MainRound
 from subbit.runtime.results import Codecs, Summary

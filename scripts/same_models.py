@@ -18,11 +18,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from subbit.config.load import resolve
-from subbit.errors import SubbitError
-from subbit.files import replace_file
-from subbit.methods.registry import method_names
-from subbit.report.folder import RunFolder
+from subbit.config.resolve import resolve
+from subbit.core.errors import SubbitError
+from subbit.core.files import replace_file
+from subbit.methods.names import method_names
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Vector
+from subbit.codecs.codec import Vector
 from subbit.codecs.rotation import block_bounds, draw_signs, rotate_block, rotate_block_back
 from subbit.codecs.sampler import (
     MULTIPLIER_1,

@@ -10,9 +10,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import subbit
+from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from subbit.data import Examples
-from subbit.errors import ConfigError, DataError, ModelError, RunFolderError
-from subbit.report.folder import RunFolder
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import build_problem
 from tests.problems import digits_problem, mlp
 

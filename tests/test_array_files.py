@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from subbit.array_files import DamagedFileError, read_arrays, read_digest, write_arrays
+from subbit.core.array_files import DamagedFileError, read_arrays, read_digest, write_arrays
 
 ARRAYS = {
     "counts": np.arange(6, dtype=np.uint16).reshape(2, 3),

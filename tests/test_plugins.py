@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from subbit.config.load import resolve
+from subbit.config.resolve import resolve
 from subbit.core import plugins, registry
+from subbit.core.errors import ConfigError, PluginError
 from subbit.core.registry import REGISTRIES, register
-from subbit.errors import ConfigError, PluginError
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 JOB = ["model=mlp", "head=keep", "clients=4", "limit=200", "test_limit=60", "rounds=3", "batch_size=16"]
@@ -133,7 +133,10 @@ def test_a_comparison_and_the_lists(elsewhere: Path) -> None:
         ("\n\ndef half(:", "line 3: SyntaxError"),
         ("import sys\nsys.exit(3)", "line 2: SystemExit: 3"),
         ("from subbit import register\n\n@register('methd', 'a')\nclass A: ...", "did you mean 'method'?"),
-        ("from subbit import register\n\n@register('method', 'a')\nclass A: ...", "extends subbit.methods.base.Method"),
+        (
+            "from subbit import register\n\n@register('method', 'a')\nclass A: ...",
+            "extends subbit.methods.method.Method",
+        ),
         ("from subbit import register\nregister('partition', 'iid')(len)", "is one of subbit's own"),
         ("from subbit import register\nregister('partition', '../iid')(len)", "letters, digits"),
     ],

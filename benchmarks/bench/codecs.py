@@ -19,8 +19,8 @@ from benchmarks.bench.measure import versions
 from benchmarks.bench.references import check_references
 from benchmarks.bench.targets import judge
 from benchmarks.bench.vectors import LENGTHS, measure_vectors
-from subbit.errors import ConfigError
-from subbit.machine import machine
+from subbit.core.errors import ConfigError
+from subbit.core.machine import machine
 from subbit.wire import HEADER_BYTES
 
 HEADLINE_SIZE = 7_000_000

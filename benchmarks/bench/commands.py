@@ -54,7 +54,7 @@ def flower(as_json: AsJson = False, output: Output = None) -> None:
 
 
 def _write(results: dict[str, Any], output: Path | None) -> None:
-    from subbit.files import replace_file
+    from subbit.core.files import replace_file
 
     if output is not None:
         replace_file(output, (json.dumps(results, indent=2) + "\n").encode())

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from benchmarks.bench.flips import log2_binomial
 from benchmarks.bench.measure import frame_length, transfer
 from subbit.codecs import Bits, Counts, Shared, make_codec
-from subbit.codecs.bits import add_bits_to_counts, count_ones, xor_bits
+from subbit.codecs.packed import add_bits_to_counts, count_ones, xor_bits
 from subbit.codecs.sampler import Thresholds, sample_bits
-from subbit.randomness import derive_key, numpy_generator
+from subbit.core.randomness import derive_key, numpy_generator
 
 Logits = NDArray[np.float64]
 

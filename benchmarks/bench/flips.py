@@ -15,9 +15,9 @@ import numpy as np
 from benchmarks.bench.measure import Coder, transfer
 from benchmarks.bench.references import Constriction, Lzma, Zlib
 from subbit.codecs import Bits, Shared, make_codec
-from subbit.codecs.bits import count_ones, xor_bits
+from subbit.codecs.packed import count_ones, xor_bits
 from subbit.codecs.sampler import sample_bits
-from subbit.randomness import derive_key
+from subbit.core.randomness import derive_key
 
 RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 EXACT, FILTER, REFERENCE = "exact", "filter", "reference"

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from benchmarks.bench.measure import versions
 from benchmarks.bench.socket_bytes import JOB, measure_socket_bytes
-from subbit.machine import machine
+from subbit.core.machine import machine
 
 ROOT = Path(__file__).parents[2]
 FEW, MANY = 10, 100

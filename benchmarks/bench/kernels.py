@@ -18,13 +18,13 @@ from benchmarks.bench.flips import random_flips
 from benchmarks.bench.measure import best_seconds, mean_build, nanoseconds, transfer
 from benchmarks.bench.references import clipped, decode_constriction, encode_constriction, measure_c_fuse
 from subbit.codecs import Shared, make_codec
-from subbit.codecs.bits import positions_of_bits, unpack_bits
 from subbit.codecs.fuse import build_fuse, fuse_shape, query_fuse, seed_counter
 from subbit.codecs.hashing import seed_of_attempt
 from subbit.codecs.lane import build_lane, lane_seed, lane_shape, query_lane
+from subbit.codecs.packed import positions_of_bits, unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits
-from subbit.machine import one_torch_thread
-from subbit.randomness import derive_key, torch_generator
+from subbit.core.machine import one_torch_thread
+from subbit.core.randomness import derive_key, torch_generator
 
 FILTER_RATE = 0.01
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from benchmarks.bench.measure import BUILDS, best_seconds, mean_build
 from subbit.codecs import Bits, Shared
-from subbit.codecs.bits import Positions, byte_count, count_ones, pack_bits, unpack_bits
-from subbit.errors import ConfigError
+from subbit.codecs.packed import Positions, byte_count, count_ones, pack_bits, unpack_bits
+from subbit.core.errors import ConfigError
 
 COUNT_BYTES = 4
 NEAREST_TO_CERTAIN = 2.0**-23

@@ -21,8 +21,8 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 from torch import nn
 
-from subbit.codecs.bits import bits_of_positions
-from subbit.config.load import resolve, write_toml
+from subbit.codecs.packed import bits_of_positions
+from subbit.config.resolve import resolve, write_toml
 from subbit.data import Examples
 from subbit.flower.announcement import announcement
 from subbit.flower.engine import FlowerEngine

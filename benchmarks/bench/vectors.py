@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.bench.measure import transfer
 from subbit.codecs import Codec, Shared, Vector, make_codec
-from subbit.randomness import derive_key, numpy_generator
+from subbit.core.randomness import derive_key, numpy_generator
 
 LENGTHS = (1 << 20, 1_000_003)
 """A power of two, and a prime above a million, which a rotation that pads would double."""

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from subbit.config.load import resolve
+from subbit.config.resolve import resolve
 from subbit.config.schema import GIVEN
+from subbit.core.errors import ConfigError, DataError, RunFolderError
 from subbit.data import Examples, as_examples
-from subbit.errors import ConfigError, DataError, RunFolderError
-from subbit.report.folder import RunFolder, is_started
+from subbit.runtime.folder import RunFolder, is_started
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result, run_job
 

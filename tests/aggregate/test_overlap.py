@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from subbit.aggregate.overlap import Overlap
-from subbit.codecs.bits import pack_bits
+from subbit.codecs.packed import pack_bits
 
 Row = Sequence[int]
 

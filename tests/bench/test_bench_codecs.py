@@ -20,8 +20,8 @@ from benchmarks.bench.targets import Bar
 from benchmarks.bench.vectors import normalised_squared_error
 from rich.console import Console
 
-from subbit.codecs.bits import count_ones, positions_of_bits
-from subbit.errors import ConfigError
+from subbit.codecs.packed import count_ones, positions_of_bits
+from subbit.core.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent.parent
 SIZE = 20_000

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from subbit.codecs.base import Bits, Codec, Shared
-from subbit.codecs.bits import check_bits, pack_bits
-from subbit.errors import PayloadError
+from subbit.codecs.codec import Bits, Codec, Shared
+from subbit.codecs.packed import check_bits, pack_bits
+from subbit.core.errors import PayloadError
 
 DENSITIES = [0, 0.001, 0.02, 0.2, 0.5, 0.9, 0.995, 1]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subbit.codecs.base import Shared
-from subbit.codecs.bits import (
+from subbit.codecs.codec import Shared
+from subbit.codecs.packed import (
     Packed,
     add_bits_to_counts,
     bits_of_positions,
@@ -20,7 +20,7 @@ from subbit.codecs.bits import (
     unpack_bits,
     xor_bits,
 )
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 
 booleans = st.builds(
     lambda size, density, seed: np.random.default_rng(seed).random(size) < density,

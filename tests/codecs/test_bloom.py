@@ -10,9 +10,9 @@ from test_filter_codecs import random_bits
 from test_fuse import random_positions
 
 from subbit.codecs import Shared, make_codec
-from subbit.codecs.bits import unpack_bits
 from subbit.codecs.bloom import BloomShape, bloom_shape, build_bloom, query_bloom, rate_for_budget
-from subbit.errors import PayloadError
+from subbit.codecs.packed import unpack_bits
+from subbit.core.errors import PayloadError
 
 
 def test_sizes_by_hand() -> None:

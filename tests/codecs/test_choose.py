@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_context import DRIFTS, flips_of_a_drift, shared_of
 
-from subbit.codecs.base import Shared
-from subbit.codecs.bits import Packed, pack_bits
-from subbit.codecs.choose import Flips, Mask
+from subbit.codecs.codec import Shared
 from subbit.codecs.context import Context
+from subbit.codecs.packed import Packed, pack_bits
 from subbit.codecs.ranged import Range, RangePrior
 from subbit.codecs.rice import Rice
 from subbit.codecs.sampler import sample_bits
-from subbit.errors import PayloadError
+from subbit.codecs.smallest import Flips, Mask
+from subbit.core.errors import PayloadError
 
 SLACK = 4
 """An entropy decides whether the range coder is tried: it may be some bytes off."""

@@ -1,4 +1,4 @@
-"""The laws that every registered codec keeps, whoever wrote it (`subbit.conformance.codecs`)."""
+"""The laws that every registered codec keeps, whoever wrote it (`subbit.conformance.codec_laws`)."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from subbit.codecs.container import CONTAINERS, check_container, unwrap, wrap
-from subbit.errors import ConfigError, PayloadError
+from subbit.codecs.deflated import CONTAINERS, check_container, unwrap, wrap
+from subbit.core.errors import ConfigError, PayloadError
 
 CONTENT = bytes(range(251)) * 3 + bytes(90)
 PNG_HEADER = 33  # Signature 8, IHDR 12 + 13.

@@ -9,12 +9,12 @@ import pytest
 from exact_laws import booleans, check_hostile, check_roundtrip
 from hypothesis import given, settings
 
-from subbit.codecs.base import Shared
-from subbit.codecs.bits import unpack_bits, xor_bits
+from subbit.codecs.codec import Shared
 from subbit.codecs.context import CONTEXTS, Context, _logarithm, _tables
+from subbit.codecs.packed import unpack_bits, xor_bits
 from subbit.codecs.ranged import Range
 from subbit.codecs.sampler import sample_bits
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 DRIFTS = {
     "dense N(0, .1)": lambda generator, size: generator.normal(0, 0.1, size),

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subbit.codecs.base import Counts, Shared
-from subbit.codecs.counts import CountsCodec
+from subbit.codecs.codec import Counts, Shared
+from subbit.codecs.counted import CountsCodec
 from subbit.codecs.varint import write_varint
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 
 CODEC = CountsCodec()
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from subbit.codecs.base import Shared, Vector
+from subbit.codecs.codec import Shared, Vector
 from subbit.codecs.dense import Dense
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 vectors = st.integers(0, 40).flatmap(lambda size: arrays(np.float32, size, elements=finite))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tests.oracles import rotate, rotate_back
 
-from subbit.codecs.base import Shared, Vector
+from subbit.codecs.codec import Shared, Vector
 from subbit.codecs.drive import Drive
 from subbit.codecs.eden import Eden
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 
 
 def gaussian(size: int) -> Vector:

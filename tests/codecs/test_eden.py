@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subbit.codecs.base import Shared, Vector
+from subbit.codecs.codec import Shared, Vector
 from subbit.codecs.eden import Eden, normal_centroids
 from subbit.codecs.rotation import block_count
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 
 def gaussian(size: int, seed: int = 0) -> Vector:

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from subbit.codecs.base import Shared, Vector
-from subbit.codecs.fedcode import FedCode, apply_codebook, assign, fit_codebook
-from subbit.errors import ConfigError, PayloadError
+from subbit.codecs.codebook import FedCode, apply_codebook, assign, fit_codebook
+from subbit.codecs.codec import Shared, Vector
+from subbit.core.errors import ConfigError, PayloadError
 
 values = st.one_of(st.floats(-(2.0**100), 2.0**100, width=32), st.sampled_from([0.0, -0.0, 1.0]))
 vectors = st.integers(0, 60).flatmap(lambda size: arrays(np.float32, size, elements=values))

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subbit.codecs import Bits, Shared, make_codec
-from subbit.codecs.bits import bits_of_positions, count_ones
 from subbit.codecs.fuse import fuse_shape
+from subbit.codecs.packed import bits_of_positions, count_ones
 from subbit.codecs.varint import write_varint
-from subbit.errors import ConfigError, PayloadError
-from subbit.randomness import numpy_generator
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.core.randomness import numpy_generator
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("bfuse", {}),

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from pyfusefilter._xorfilter import ffi, lib
 
 from subbit.codecs import fuse
-from subbit.codecs.bits import unpack_bits
 from subbit.codecs.fuse import build_fuse, fuse_shape, query_fuse, seed_counter
 from subbit.codecs.hashing import MAXIMUM_ATTEMPTS, fingerprint, multiply_high, murmur64, seed_of_attempt
+from subbit.codecs.packed import unpack_bits
 from subbit.codecs.peeling import Fingerprints, Peeler, Slots, peel_stack, solve
-from subbit.errors import PayloadError
-from subbit.randomness import numpy_generator
+from subbit.core.errors import PayloadError
+from subbit.core.randomness import numpy_generator
 
 TYPES = {8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32)}
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from subbit.codecs.base import Shared, Vector
+from subbit.codecs.codec import Shared, Vector
 from subbit.codecs.int8 import Int8
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 values = st.floats(-(2.0**100), 2.0**100, width=32)
 vectors = st.integers(0, 40).flatmap(lambda size: arrays(np.float32, size, elements=values))

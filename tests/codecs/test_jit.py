@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import subbit.codecs.jit
+import subbit.core.jit
 
 CALLER = """
 from subbit_jit_copy.called import inner
@@ -29,7 +29,7 @@ def inner(x):
 def test_a_kernel_is_compiled_anew_when_a_kernel_that_it_calls_has_changed(tmp_path: Path) -> None:
     package = tmp_path / "subbit_jit_copy"
     package.mkdir()
-    shutil.copy(subbit.codecs.jit.__file__, package / "jit.py")
+    shutil.copy(subbit.core.jit.__file__, package / "jit.py")
     (package / "__init__.py").touch()
     (package / "caller.py").write_text(CALLER)
 

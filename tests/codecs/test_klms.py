@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Shared, Vector
-from subbit.codecs.bits import unpack_bits
+from subbit.codecs.codec import Shared, Vector
 from subbit.codecs.klms import LARGEST_STEP_BITS, Klms, _cut, _slopes
-from subbit.errors import ConfigError, PayloadError
+from subbit.codecs.packed import unpack_bits
+from subbit.core.errors import ConfigError, PayloadError
 
 
 def thresholds_of(prior: NDArray[np.float64]) -> NDArray[np.uint32]:

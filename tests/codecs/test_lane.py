@@ -9,11 +9,11 @@ from pyfusefilter._xorfilter import lib
 from test_fuse import random_positions
 
 from subbit.codecs import lane
-from subbit.codecs.bits import unpack_bits
 from subbit.codecs.fuse import fuse_shape
 from subbit.codecs.lane import LaneShape, build_lane, lane_seed, lane_shape, query_lane
+from subbit.codecs.packed import unpack_bits
 from subbit.codecs.peeling import Fingerprints, Peeler, Slots, solve
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 
 
 def found_by(positions: NDArray[np.uint32], key: int, size: int) -> NDArray[np.bool_]:

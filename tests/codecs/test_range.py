@@ -9,11 +9,11 @@ from exact_laws import booleans, bound_bytes, check_hostile, check_roundtrip, dr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subbit.codecs.base import Shared
-from subbit.codecs.bits import pack_bits
+from subbit.codecs.codec import Shared
+from subbit.codecs.packed import pack_bits
 from subbit.codecs.range_coder import CERTAINTY, LARGEST_CHUNK, decode_bits, encode_bits
 from subbit.codecs.ranged import Range, RangePrior
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 every_form = pytest.mark.parametrize("codec", [Range(), Range(adaptive=True)], ids=["static", "adaptive"])
 

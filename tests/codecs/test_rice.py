@@ -7,11 +7,11 @@ import pytest
 from exact_laws import booleans, bound_bytes, check_hostile, check_roundtrip, draw_booleans
 from hypothesis import given, settings
 
-from subbit.codecs.base import Shared
-from subbit.codecs.bits import bits_of_positions
+from subbit.codecs.codec import Shared
+from subbit.codecs.packed import bits_of_positions
 from subbit.codecs.rice import Rice, best_parameter
 from subbit.codecs.varint import read_varint, write_varint
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 
 
 def test_by_hand() -> None:

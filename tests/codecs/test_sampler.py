@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles import uniforms_numpy
 
-from subbit.codecs.bits import pack_bits
+from subbit.codecs.packed import pack_bits
 from subbit.codecs.sampler import sample_bits, thresholds_of_counts, uniforms
-from subbit.errors import ConfigError
-from subbit.randomness import derive_key
+from subbit.core.errors import ConfigError
+from subbit.core.randomness import derive_key
 
 COUNT = 1 << 18
 KEYS = [0, 1, 1 << 63, *(derive_key(0, "mask", round_number, client) for round_number in (1, 2) for client in (0, 1))]

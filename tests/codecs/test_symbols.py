@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from subbit.codecs.rans import SCALE
 from subbit.codecs.symbols import decode_symbols, encode_symbols, fit_alphabet
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 
 
 @given(st.integers(1, 300).flatmap(lambda top: st.tuples(st.just(top), st.lists(st.integers(0, top - 1), max_size=80))))

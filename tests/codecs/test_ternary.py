@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from subbit.codecs import Shared, make_codec
 from subbit.codecs.topk import with_error_feedback
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 
 def test_the_largest_values_by_hand() -> None:

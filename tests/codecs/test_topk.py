@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from subbit.codecs.base import Shared, Vector
+from subbit.codecs.codec import Shared, Vector
 from subbit.codecs.dense import Dense
 from subbit.codecs.rice import Rice
 from subbit.codecs.topk import TopK, largest_places, with_error_feedback
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 values = st.one_of(st.floats(-(2.0**100), 2.0**100, width=32), st.sampled_from([0.0, 1.0, -1.0]))
 vectors = st.integers(0, 50).flatmap(lambda size: arrays(np.float32, size, elements=values))

@@ -8,10 +8,10 @@ from pyfusefilter._xorfilter import ffi, lib
 from test_fuse import TYPES, random_positions
 
 from subbit.codecs import xor_filter
-from subbit.codecs.bits import unpack_bits
+from subbit.codecs.packed import unpack_bits
 from subbit.codecs.peeling import Fingerprints
 from subbit.codecs.xor_filter import build_xor, query_xor, xor_block_length, xor_seed
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 
 
 @pytest.mark.parametrize("bits", [8, 16])

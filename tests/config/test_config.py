@@ -6,9 +6,9 @@ import tomllib
 
 import pytest
 
-from subbit.config.load import resolve, write_toml
+from subbit.config.resolve import resolve, write_toml
 from subbit.config.schema import RunConfig
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 
 
 def test_words_win_over_the_file_which_wins_over_the_preset() -> None:

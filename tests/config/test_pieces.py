@@ -10,11 +10,11 @@ import pytest
 
 from subbit.codecs.eden import Eden
 from subbit.codecs.topk import TopK
-from subbit.config.load import resolve, write_toml
-from subbit.config.pieces import Tables, as_words, choice
-from subbit.errors import ConfigError
+from subbit.config.resolve import resolve, write_toml
+from subbit.core.errors import ConfigError
+from subbit.core.pieces import Tables, as_words, choice
 from subbit.local.optimizers import Sgd
-from subbit.methods.registry import method_names
+from subbit.methods.names import method_names
 
 
 def test_a_choice_brings_its_options_with_it() -> None:

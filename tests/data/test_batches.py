@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
+from subbit.core.errors import ConfigError, DataError
 from subbit.data import Examples, Preprocess, as_examples, batches
-from subbit.errors import ConfigError, DataError
 
 
 @given(count=st.integers(0, 40), batch_size=st.integers(1, 12), key=st.integers(0, 2**64 - 1))

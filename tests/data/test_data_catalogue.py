@@ -13,10 +13,10 @@ from data_writers import write_cifar_png, write_idx_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subbit.core.errors import ConfigError, DataError
 from subbit.data import Dataset, Examples, dataset_names, load_dataset
-from subbit.data.catalogue import NAMED
 from subbit.data.examples import stratified_choice
-from subbit.errors import ConfigError, DataError
+from subbit.data.load_dataset import NAMED
 
 
 @pytest.fixture

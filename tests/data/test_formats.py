@@ -17,9 +17,9 @@ from data_writers import idx_bytes, random_images, write_idx_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from subbit.core.errors import DataError
 from subbit.data import load_dataset
 from subbit.data.formats import read_idx, read_npz
-from subbit.errors import DataError
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -12,9 +12,9 @@ import pytest
 from data_writers import random_images, write_image_folder
 from PIL import Image
 
+from subbit.core.errors import DataError
 from subbit.data import load_dataset
 from subbit.data.hub import Address, open_hub, parse_address, quiet_datasets
-from subbit.errors import DataError
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ import torch
 from data_writers import random_images, write_cifar_binary, write_cifar_png, write_image_folder
 from PIL import Image
 
+from subbit.core.errors import DataError
 from subbit.data import load_dataset
 from subbit.data.images import decode_image
-from subbit.errors import DataError
 
 
 def test_image_folder(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from paper_writers import WRITERS
 
+from subbit.core.errors import ConfigError, DataError, SubbitError
 from subbit.data import dataset_names, load_dataset, partition
 from subbit.data.layouts import LAYOUTS
 from subbit.data.named import NAMED
-from subbit.errors import ConfigError, DataError, SubbitError
 from subbit.runtime.problem import Problem
 
 SMALL = {"food101": "?size=8", "cars196": "?size=8", "ucf101": "?size=8&frames=2", "hmdb51": "?size=8&frames=2"}

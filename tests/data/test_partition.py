@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subbit.core.errors import ConfigError, DataError
 from subbit.data import PARTITIONS, Examples, partition, summarise_split
-from subbit.errors import ConfigError, DataError
 
 OPTIONS = {"iid": {}, "dirichlet": {"alpha": 0.3}, "classes": {"classes_per_client": 2}, "classes-starved": {}}
 

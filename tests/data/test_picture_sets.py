@@ -26,10 +26,10 @@ from paper_writers import (
 from PIL import Image
 from scipy.io import savemat
 
+from subbit.core.errors import DataError
 from subbit.data import load_dataset
 from subbit.data.frames import _chosen_frames
 from subbit.data.images import decode_image
-from subbit.errors import DataError
 
 
 def pixels(path: Path, size: int | None = None) -> np.ndarray:

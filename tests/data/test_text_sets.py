@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paper_writers import write_ag_news, write_femnist, write_har, write_leaf, write_plays, write_text
 
+from subbit.core.errors import DataError
 from subbit.data import load_dataset
 from subbit.data.plays import read_speeches
 from subbit.data.text import ALPHABET, VOCABULARY, character_numbers, tokenise
-from subbit.errors import DataError
 
 
 def spelt(numbers: torch.Tensor) -> str:

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from subbit.errors import ConfigError, FrameError, ModelError, SubbitError
-from subbit.export.container import pack, unpack
+from subbit.core.errors import ConfigError, FrameError, ModelError, SubbitError
 from subbit.export.device import dense_copy, device_bytes, load_device
+from subbit.export.mask_container import pack, unpack
 from subbit.export.measure import alternating_seconds
 from subbit.export.onnx_session import OnnxModel
 from subbit.export.onnx_writer import write_onnx

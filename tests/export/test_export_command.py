@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import subbit
-from subbit.cli import app
-from subbit.errors import SubbitError
+from subbit.cli.main import app
+from subbit.core.errors import SubbitError
 from subbit.models import model_sha256
-from subbit.report.folder import RunFolder
+from subbit.runtime.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 RUN = ["method=fedmask", "model=mlp", "head=keep", "clients=3", "limit=90", "test_limit=60", "rounds=1", "epochs=1"]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 import subbit
-from subbit.codecs.bits import pack_bits
+from subbit.codecs.packed import pack_bits
+from subbit.core.errors import ConfigError, FrameError, ModelError, RunFolderError, SubbitError
 from subbit.data import Examples
-from subbit.errors import ConfigError, FrameError, ModelError, RunFolderError, SubbitError
-from subbit.export.container import pack, unpack
-from subbit.export.masks import CODEC, MaskFile, known_rates, mask_of_run
+from subbit.export.mask_container import pack, unpack
+from subbit.export.mask_file import CODEC, MaskFile, known_rates, mask_of_run
 from subbit.export.resident import MaskedModel
 from subbit.export.runs import TrainedRun, open_run
 from subbit.models import Template, model_sha256
-from subbit.report.folder import RunFolder
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import Problem, build_problem
 from subbit.runtime.run import run_job
 from tests.problems import digits_problem, mlp, settings

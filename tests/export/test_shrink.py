@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
+from subbit.core.randomness import torch_generator, torch_randomness
 from subbit.export.links import Structure, find_links
 from subbit.export.shrink import Shrunk, shrink, shrink_traced
 from subbit.models import load_classifier
-from subbit.randomness import torch_generator, torch_randomness
 from tests.problems import conv_net, mlp
 
 TOLERANCE = 1e-5

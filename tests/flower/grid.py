@@ -10,9 +10,9 @@ from typing import Any
 from flwr.app import Context, Error, Message, MessageType, RecordDict
 from flwr.common.constant import ErrorCode
 
-from subbit.config.load import Settings, write_toml
-from subbit.flower.memory import NodeMemory
+from subbit.config.resolve import Settings, write_toml
 from subbit.flower.node import make_client_app
+from subbit.flower.node_memory import NodeMemory
 from tests.flower.loopback import through_the_wire
 
 Answer = Callable[[Message, Message], Message | None]

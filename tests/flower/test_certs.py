@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner
 
-from subbit.cli import app
-from subbit.config.load import resolve
-from subbit.errors import ConfigError, RunFolderError
+from subbit.cli.main import app
+from subbit.config.resolve import resolve
+from subbit.core.errors import ConfigError, RunFolderError
 from subbit.flower.app import deployment_settings
 from subbit.flower.certs import create_certificates, is_loopback
 from subbit.flower.lines import check_address, write_app

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedProx, Strategy
 
-from subbit.errors import ConfigError, ModelError
+from subbit.core.errors import ConfigError, ModelError
 from subbit.flower import compress
 from subbit.flower.compression import RESIDUAL
 from subbit.flower.layout import Layout

@@ -14,7 +14,7 @@ from flwr.serverapp.strategy import FedAvg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subbit.errors import FrameError
+from subbit.core.errors import FrameError
 from subbit.flower import compress
 from subbit.flower.compression import RECORD
 from subbit.flower.layout import Layout, read_array

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from benchmarks.local_deployment import LocalDeployment
 
-from subbit.config.load import resolve
-from subbit.report.folder import RunFolder
+from subbit.config.resolve import resolve
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 from tests.flower.job import JOB

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from subbit.config.load import Settings, resolve
-from subbit.errors import QuorumError
+from subbit.config.resolve import Settings, resolve
+from subbit.core.errors import QuorumError
 from subbit.flower import engine
 from subbit.flower.records import FINISHED
 from subbit.flower.server import continue_or_create, serve
-from subbit.report.folder import RunFolder
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import Problem, build_problem
 from subbit.runtime.run import run_job
 from subbit.wire.frame import Address, Direction, pack_frame, read_header

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from subbit.errors import ConfigError, FrameError
-from subbit.flower import memory as module
+from subbit.core.errors import ConfigError, FrameError
+from subbit.flower import node_memory as module
 from subbit.flower.app import node_memory
-from subbit.flower.memory import FORGET_AFTER_SECONDS, IDLE_SECONDS, MARKER, MemoryFolderError, NodeMemory
-from subbit.runtime.memory import NO_MEMORY
+from subbit.flower.node_memory import FORGET_AFTER_SECONDS, IDLE_SECONDS, MARKER, MemoryFolderError, NodeMemory
+from subbit.runtime.client_memory import NO_MEMORY
 
 JOB, OTHER, THIRD = "a" * 32, "b" * 32, "c" * 32
 MONTHS = FORGET_AFTER_SECONDS + 60

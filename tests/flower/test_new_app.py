@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 from subbit.flower.new import BESIDE, PACKAGE, write_new_app
 
 ROOT = Path(__file__).parents[2]

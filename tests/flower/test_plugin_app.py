@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from flwr.cli.build import build_fab_from_disk
 
-from subbit.config.load import resolve, write_toml
+from subbit.config.resolve import resolve, write_toml
 from subbit.core import plugins
+from subbit.core.errors import ConfigError
 from subbit.core.registry import REGISTRIES
-from subbit.errors import ConfigError
 from subbit.flower.announcement import configuration_digest
 from subbit.flower.lines import write_app
 from subbit.flower.server import serve
-from subbit.report.folder import RunFolder
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 from tests.flower.grid import FakeGrid
@@ -63,7 +63,7 @@ sys.path.insert(0, str(Path.cwd()))
 import with_plugins
 from subbit.flower.announcement import announcement
 from subbit.flower.app import deployment_settings
-from subbit.config.load import write_toml
+from subbit.config.resolve import write_toml
 
 app = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["flwr"]["app"]
 assert app["components"] == {

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, MetricRecord, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from subbit.errors import FrameError
+from subbit.core.errors import FrameError
 from subbit.flower.node import make_client_app
 from subbit.flower.records import (
     order_to_records,

@@ -10,13 +10,13 @@ import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 import subbit
-from subbit.config.load import Settings, resolve, write_toml
-from subbit.errors import ConfigError, QuorumError
+from subbit.config.resolve import Settings, resolve, write_toml
+from subbit.core.errors import ConfigError, QuorumError
 from subbit.flower import engine, roster
 from subbit.flower.announcement import Expected, announcement, configuration_digest
 from subbit.flower.roster import Roster
 from subbit.flower.server import serve
-from subbit.report.folder import RunFolder
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 from tests.flower.grid import FakeGrid

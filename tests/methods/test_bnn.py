@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from subbit.codecs import Counts
-from subbit.codecs.bits import pack_bits
-from subbit.errors import ModelError
-from subbit.methods.base import Turn
+from subbit.codecs.packed import pack_bits
+from subbit.core.errors import ModelError
+from subbit.methods.method import Turn
 from subbit.models import FlatModel
 from subbit.models.binary import BinaryActivation, BinaryWeights
 from subbit.runtime.run import run_job

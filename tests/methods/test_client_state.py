@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from subbit.report.folder import RunFolder
 from subbit.runtime.client import EvaluationOrder, client_turn, evaluation_turn
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.messages import Order, Reply
 from subbit.runtime.run import Progress, run_job
 from subbit.runtime.workplace import Workplace

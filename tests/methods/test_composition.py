@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, mlp, settings, small_vit

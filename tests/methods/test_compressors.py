@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from subbit.errors import ConfigError
-from subbit.methods.base import Turn
+from subbit.core.errors import ConfigError
+from subbit.methods.method import Turn
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings

@@ -1,12 +1,12 @@
-"""What every registered method must do (`subbit.conformance.methods`). A new method is covered by being registered."""
+"""What every registered method must do (`subbit.conformance.method_laws`). A new method is covered by being registered."""
 
 from __future__ import annotations
 
 import pytest
 
 from subbit.conformance.laws import Law, laws_of
-from subbit.conformance.methods import runs_everywhere, runs_on, workers_change_nothing
-from subbit.methods.registry import method_names
+from subbit.conformance.method_laws import runs_everywhere, runs_on, workers_change_nothing
+from subbit.methods.names import method_names
 from tests.problems import MODULES
 
 METHODS = method_names()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subbit.aggregate import SignedCounts, TrimmedMean
-from subbit.codecs.bits import pack_bits, unpack_bits
+from subbit.codecs.packed import pack_bits, unpack_bits
 from subbit.codecs.sampler import sample_bits
 from subbit.runtime.run import run_job
 from subbit.wire.frame import HEADER_BYTES

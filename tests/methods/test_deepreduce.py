@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from subbit.codecs.bits import count_ones, pack_bits, unpack_bits
-from subbit.errors import ConfigError
-from subbit.methods.base import Turn
+from subbit.codecs.packed import count_ones, pack_bits, unpack_bits
+from subbit.core.errors import ConfigError
+from subbit.methods.method import Turn
 from subbit.runtime.client import client_turn
 from subbit.runtime.messages import Order, decode_parts, encode_parts
 from subbit.runtime.workplace import Workplace

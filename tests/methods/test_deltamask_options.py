@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from subbit.codecs.bits import count_ones, pack_bits, positions_of_bits
-from subbit.methods.base import Turn
+from subbit.codecs.packed import count_ones, pack_bits, positions_of_bits
+from subbit.core.randomness import derive_key
 from subbit.methods.deltamask import DeltaMask, bernoulli_divergence
-from subbit.models.heads import LdaStatistics, kaiming_, solve
-from subbit.randomness import derive_key
+from subbit.methods.method import Turn
+from subbit.models.head_start import LdaStatistics, kaiming_, solve
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from subbit.errors import ConfigError
-from subbit.methods.base import Turn
-from subbit.report.folder import RunFolder
+from subbit.core.errors import ConfigError
+from subbit.methods.method import Turn
 from subbit.runtime.downlink import Broadcasts, make_downlink, receive
 from subbit.runtime.engines import InProcess
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.messages import Order
 from subbit.runtime.round import Cohort, ServerState, run_round
 from subbit.runtime.run import run_job

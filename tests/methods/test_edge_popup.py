@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from subbit.core.errors import ConfigError, ModelError
+from subbit.core.randomness import derive_key
 from subbit.data.batches import batches
-from subbit.errors import ConfigError, ModelError
 from subbit.models import Template
 from subbit.models.popup import TopMask, kept_count, largest
-from subbit.randomness import derive_key
 from tests.methods.test_supermask import EXAMPLES, alone, trained_scores
 from tests.problems import digits_problem, mlp, settings
 

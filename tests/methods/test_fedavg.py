@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from subbit.methods.base import Turn
+from subbit.methods.method import Turn
 from subbit.runtime.workplace import Workplace
 from tests.problems import conv_net, digits_problem, mlp, settings
 

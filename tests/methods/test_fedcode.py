@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subbit.errors import ConfigError, FrameError, PayloadError
-from subbit.methods.base import Turn
+from subbit.core.errors import ConfigError, FrameError, PayloadError
 from subbit.methods.fedcode import padded, snap
-from subbit.report.folder import RunFolder
+from subbit.methods.method import Turn
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.messages import decode_parts, encode_parts
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace

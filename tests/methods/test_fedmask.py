@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from subbit.aggregate.overlap import Overlap
-from subbit.codecs.bits import pack_bits, unpack_bits
+from subbit.codecs.packed import pack_bits, unpack_bits
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.core.randomness import torch_generator, torch_randomness
 from subbit.data import Examples
-from subbit.errors import ConfigError, PayloadError
-from subbit.methods.base import Turn
 from subbit.methods.fedmask import FedMask
 from subbit.methods.fedmask_exchange import View
+from subbit.methods.method import Turn
 from subbit.models.small import CharLstm
-from subbit.randomness import torch_generator, torch_randomness
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from subbit.config.load import resolve, write_toml
-from subbit.errors import ConfigError
+from subbit.config.resolve import resolve, write_toml
+from subbit.core.errors import ConfigError
 from subbit.local.optimizers import Sgd
 from subbit.methods.fedpeft import FedPeft, FedPeftParameters
 from subbit.peft import TUNINGS

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 from subbit.exchange.honest import check_statistics
-from subbit.methods.base import Turn
 from subbit.methods.heads import HeadMethod
-from subbit.models.heads import LdaStatistics
+from subbit.methods.method import Turn
+from subbit.models.head_start import LdaStatistics
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
 

@@ -14,12 +14,12 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from subbit.codecs import Shared
-from subbit.codecs.bits import unpack_bits
-from subbit.config.load import read_toml
-from subbit.errors import ConfigError, PayloadError
-from subbit.methods.base import Turn, Update
+from subbit.codecs.packed import unpack_bits
+from subbit.config.resolve import read_toml
+from subbit.core.errors import ConfigError, PayloadError
 from subbit.methods.gradmask import GradMask
 from subbit.methods.gradmask_masks import Scene
+from subbit.methods.method import Turn, Update
 from subbit.report.compare import contender_settings, parse_contender
 from subbit.runtime.messages import decode_parts, encode_parts
 from subbit.runtime.run import run_job

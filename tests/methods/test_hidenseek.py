@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from subbit.codecs import Counts
-from subbit.codecs.bits import count_ones, pack_bits, unpack_bits
-from subbit.errors import ConfigError, ModelError
-from subbit.methods.base import Turn
+from subbit.codecs.packed import count_ones, pack_bits, unpack_bits
+from subbit.core.errors import ConfigError, ModelError
 from subbit.methods.hidenseek import HideNseek
+from subbit.methods.method import Turn
 from subbit.models import FlatModel, SignMask
 from subbit.models.pruning import input_of_ones, surviving_places
 from subbit.runtime.client import client_turn

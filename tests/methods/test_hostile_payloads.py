@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from subbit.codecs import Kind
-from subbit.codecs.bits import pack_bits
-from subbit.errors import PayloadError
-from subbit.methods.base import Method, Part, Payloads, State, Turn
-from subbit.methods.registry import method_names
+from subbit.codecs.packed import pack_bits
+from subbit.core.errors import PayloadError
+from subbit.methods.method import Method, Part, Payloads, State, Turn
+from subbit.methods.names import method_names
 from subbit.runtime.downlink import Broadcasts, make_downlink
 from subbit.runtime.messages import Phase
 from subbit.runtime.workplace import Workplace

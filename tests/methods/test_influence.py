@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from subbit.aggregate.robust import dropped_per_end
 from subbit.codecs import Kind
-from subbit.codecs.bits import pack_bits
-from subbit.exchange.bits import counts_of
-from subbit.methods.base import Method, State
+from subbit.codecs.packed import pack_bits
+from subbit.exchange.posterior import counts_of
+from subbit.methods.method import Method, State
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, mlp
 from tests.problems import settings as job

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from subbit.codecs.bits import unpack_bits
-from subbit.errors import ConfigError
-from subbit.maps.base import FULL
-from subbit.methods.base import Turn
+from subbit.codecs.packed import unpack_bits
+from subbit.core.errors import ConfigError
+from subbit.maps.bound import FULL
+from subbit.methods.method import Turn
 from subbit.runtime.client import client_turn
 from subbit.runtime.messages import Order, decode_parts, encode_parts
 from subbit.runtime.workplace import Workplace

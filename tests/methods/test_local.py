@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 from subbit.local.optimizers import Sgd
 from subbit.local.training import Hooks, Local, train_locally
-from subbit.methods.base import Turn
+from subbit.methods.method import Turn
 from subbit.models.reparametrisation import Identity
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from subbit.codecs import Counts
-from subbit.codecs.bits import count_ones, pack_bits, unpack_bits
+from subbit.codecs.packed import count_ones, pack_bits, unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits
-from subbit.exchange.bits import BitsExchange, Moved, counts_of
-from subbit.maps.base import FULL, as_thresholds
+from subbit.exchange.posterior import BitsExchange, Moved, counts_of
+from subbit.maps.bound import FULL, as_thresholds
 from subbit.maps.masks import scores_of_thresholds
-from subbit.methods.base import Turn
 from subbit.methods.deltamask import bernoulli_divergence
+from subbit.methods.method import Turn
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, mlp, settings
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from subbit.aggregate import MaskCounts
 from subbit.codecs import Counts
-from subbit.codecs.bits import count_ones, pack_bits, unpack_bits
+from subbit.codecs.packed import count_ones, pack_bits, unpack_bits
 from subbit.codecs.sampler import sample_bits
-from subbit.errors import ConfigError
-from subbit.exchange.bits import Moved, counts_of
-from subbit.maps.base import FULL
+from subbit.core.errors import ConfigError
+from subbit.exchange.posterior import Moved, counts_of
+from subbit.maps.bound import FULL
 from subbit.maps.masks import normal_scores_table, scores_of_thresholds
-from subbit.methods.base import Turn
 from subbit.methods.deltamask import DeltaMask, bernoulli_divergence
+from subbit.methods.method import Turn
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
 

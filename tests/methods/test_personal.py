@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from subbit.core.errors import ConfigError
 from subbit.data import Examples
-from subbit.errors import ConfigError
-from subbit.methods.base import Turn
 from subbit.methods.lg_fedavg import last_layers
+from subbit.methods.method import Turn
 from subbit.methods.per_fedavg import halves
 from subbit.models import FlatModel
 from subbit.runtime.problem import Problem

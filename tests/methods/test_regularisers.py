@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from subbit.errors import ConfigError, ModelError
+from subbit.core.errors import ConfigError, ModelError
 from subbit.local.regularisers import Contrast, Moon, contrast
-from subbit.methods.base import Turn
+from subbit.methods.method import Turn
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from tests.problems import conv_net, digits_problem, settings

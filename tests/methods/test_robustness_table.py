@@ -6,7 +6,7 @@ import json
 import runpy
 from pathlib import Path
 
-from subbit.methods.registry import method_names
+from subbit.methods.names import method_names
 
 ROOT = Path(__file__).parents[2]
 

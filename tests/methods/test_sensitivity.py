@@ -13,8 +13,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from subbit.codecs.topk import TopK
+from subbit.core.errors import ConfigError
 from subbit.data import Examples
-from subbit.errors import ConfigError
 from subbit.local.training import TrainingError
 from subbit.methods.gradmask_masks import Scene, keep_exactly, places_of_share
 from subbit.methods.sensitivity import LeastSensitive

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subbit.codecs import Shared
-from subbit.config.load import resolve, write_toml
-from subbit.errors import ConfigError, PayloadError
+from subbit.config.resolve import resolve, write_toml
+from subbit.core.errors import ConfigError, PayloadError
 from subbit.exchange.important import ImportantUp, ternary
-from subbit.methods.base import Turn
+from subbit.methods.method import Turn
 from subbit.methods.subbit import Subbit
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace

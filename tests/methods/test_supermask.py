@@ -11,13 +11,13 @@ import torch
 from torch.nn import functional
 
 from subbit.codecs.sampler import uniforms
+from subbit.core.errors import ConfigError
+from subbit.core.randomness import derive_key
 from subbit.data.batches import batches
-from subbit.errors import ConfigError
-from subbit.methods.base import Turn
+from subbit.methods.method import Turn
 from subbit.methods.supermask import Supermask
 from subbit.models import Template
 from subbit.models.popup import RescaledMask, signed_weights
-from subbit.randomness import derive_key
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, mlp, settings

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from subbit.codecs.bits import unpack_bits
-from subbit.errors import ConfigError
-from subbit.methods.base import Turn
+from subbit.codecs.packed import unpack_bits
+from subbit.core.errors import ConfigError
 from subbit.methods.fedpm import FedPM
+from subbit.methods.method import Turn
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
 

@@ -12,17 +12,17 @@ import pytest
 import torch
 
 from subbit.codecs import Counts
-from subbit.codecs.bits import count_ones, unpack_bits
+from subbit.codecs.packed import count_ones, unpack_bits
 from subbit.codecs.sampler import sample_bits
-from subbit.config.load import resolve
-from subbit.errors import ConfigError, PayloadError
-from subbit.exchange.bits import counts_of
+from subbit.config.resolve import resolve
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.exchange.posterior import counts_of
 from subbit.local.stopping import StoppedLocal
-from subbit.maps.base import FULL
+from subbit.maps.bound import FULL
 from subbit.maps.projection import probabilities
-from subbit.methods.base import Turn
+from subbit.methods.method import Turn
 from subbit.methods.zampling import Zampling
-from subbit.models.projection import Projection
+from subbit.models.sparse_matrix import Projection
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from subbit.core.randomness import torch_generator, torch_randomness
 from subbit.models.classifier import Classifier
 from subbit.models.small import CharLstm, Mlp, SmallConvNet
-from subbit.randomness import torch_generator, torch_randomness
 
 CLASSES = 3
 TINY = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 16, "patch_size": 8}

@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
+from subbit.core.randomness import torch_randomness
 from subbit.models.convmixer import ConvMixerBackbone
-from subbit.models.load import load_classifier, model_names
-from subbit.models.selection import find_blocks, select_parameters
-from subbit.randomness import torch_randomness
+from subbit.models.load_model import load_classifier, model_names
+from subbit.models.select import find_blocks, select_parameters
 
 
 def write_folder(folder, architecture="convmixer_768_32", activation=nn.ReLU, **changes):

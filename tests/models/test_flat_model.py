@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
-from subbit.conformance.methods import frozen_digest
-from subbit.errors import ModelError
+from subbit.conformance.method_laws import frozen_digest
+from subbit.core.errors import ModelError
+from subbit.core.randomness import torch_generator
 from subbit.models.flat import FlatModel, model_sha256
 from subbit.models.reparametrisation import BernoulliMask, clamp_scores_
-from subbit.models.selection import select_parameters
-from subbit.randomness import torch_generator
+from subbit.models.select import select_parameters
 
 
 def loss_of(module, inputs):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from subbit.errors import ModelError
-from subbit.models.heads import ABSENT_MARGIN, LdaStatistics, kaiming_, solve
-from subbit.randomness import torch_generator
+from subbit.core.errors import ModelError
+from subbit.core.randomness import torch_generator
+from subbit.models.head_start import ABSENT_MARGIN, LdaStatistics, kaiming_, solve
 
 
 def random_features(count, width, classes, seed):

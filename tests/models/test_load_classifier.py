@@ -9,13 +9,13 @@ import torch
 from example_networks import CLASSES, TINY
 from torch import nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
+from subbit.core.randomness import torch_generator, torch_randomness
 from subbit.models.classifier import Classifier
 from subbit.models.flat import FlatModel, model_sha256
-from subbit.models.heads import kaiming_
-from subbit.models.load import BUNDLED, CLIP_MEAN, CLIP_STD, load_classifier
-from subbit.models.selection import find_blocks, select_parameters
-from subbit.randomness import torch_generator, torch_randomness
+from subbit.models.head_start import kaiming_
+from subbit.models.load_model import BUNDLED, CLIP_MEAN, CLIP_STD, load_classifier
+from subbit.models.select import find_blocks, select_parameters
 
 IMAGES = torch.randint(0, 256, (2, 1, 28, 28), dtype=torch.uint8, generator=torch_generator(0))
 BLOCK_WEIGHTS = {"vit": 4 * 16**2 + 2 * 16 * 32, "clip": 4 * 16**2 + 2 * 16 * 32, "dinov2": 4 * 16**2 + 2 * 16 * 64}
@@ -332,7 +332,7 @@ def test_weights_and_normalisation_are_those_of_the_revision(tmp_path):
     cached_model(tmp_path, "someone/vit", commits, commits[1])
     code = f"""
 from subbit.models.flat import model_sha256
-from subbit.models.load import load_classifier
+from subbit.models.load_model import load_classifier
 for revision in {(*commits, "main")!r}:
     network = load_classifier("someone/vit", 3, key=0, revision=revision)
     print(model_sha256(network), float(network.preprocess.mean.flatten()[0]))

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.models import FlatModel
-from subbit.models.projection import Projected, Projection, fan_ins
 from subbit.models.quantiles import beta_table, normal_table
+from subbit.models.sparse_matrix import Projected, Projection, fan_ins
 
 SHAPES = st.tuples(st.integers(1, 60), st.integers(1, 40)).flatmap(
     lambda shape: st.tuples(st.just(shape[0]), st.just(shape[1]), st.integers(1, shape[1]), st.integers(0, 2**64 - 1))

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from tests.oracles import uniforms_numpy
 from torch.nn import functional
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
+from subbit.core.randomness import torch_generator
 from subbit.models import reparametrisation
 from subbit.models.reparametrisation import (
     CHUNK,
@@ -16,7 +17,6 @@ from subbit.models.reparametrisation import (
     ThresholdMask,
     clamp_scores_,
 )
-from subbit.randomness import torch_generator
 
 LOG_3 = float(np.log(3.0))  # sigmoid(log 3) = 3/4, sigmoid(-log 3) = 1/4
 

@@ -3,8 +3,8 @@ import torch
 from example_networks import BUILDERS, build
 from torch import nn
 
-from subbit.errors import ModelError
-from subbit.models.selection import find_blocks, find_head, parameter_kinds, select_parameters
+from subbit.core.errors import ModelError
+from subbit.models.select import find_blocks, find_head, parameter_kinds, select_parameters
 
 
 def size(module, selection):

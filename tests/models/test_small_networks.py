@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from subbit.errors import ModelError
-from subbit.models.load import SMALL_MODELS, load_classifier, model_names
+from subbit.core.errors import ModelError
+from subbit.core.randomness import torch_generator
+from subbit.models.load_model import SMALL_MODELS, load_classifier, model_names
 from subbit.models.small import Conv4, Conv6, Conv10, Mlp
-from subbit.randomness import torch_generator
 
 SHAPES = {
     **dict.fromkeys(("mlp", "mnistfc", "mlp-small", "conv4"), (1, 28, 28)),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 from subbit.models.sparse_sgd import SparseSGDM
 
 Policy = Literal["none", "buffer", "update"]

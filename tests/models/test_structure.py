@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from subbit.core.randomness import torch_generator
 from subbit.models import FlatModel
 from subbit.models.hard_mask import HardMask, frozen_weights
 from subbit.models.small import CharLstm
 from subbit.models.structure import Layer, Structures, empty_groups, group_lasso, masked_layers
-from subbit.randomness import torch_generator
 
 
 def layer(name: str, offset: int, rows: int, columns: int, cells: int = 1, classifier: bool = False) -> Layer:

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.models.template import Template
 
 names = st.lists(st.text(max_size=5), unique=True, max_size=4)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from subbit.core.randomness import torch_generator, torch_randomness
 from subbit.models.classifier import Classifier
-from subbit.models.load import load_classifier
-from subbit.randomness import torch_generator, torch_randomness
+from subbit.models.load_model import load_classifier
 
 CLASSES = 5
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}

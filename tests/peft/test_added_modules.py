@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subbit.conformance.methods import frozen_digest
-from subbit.errors import ModelError
+from subbit.conformance.method_laws import frozen_digest
+from subbit.core.errors import ModelError
 from subbit.models import FlatModel, select_parameters
-from subbit.models.load import load_classifier
+from subbit.models.load_model import load_classifier
 from tests.peft.families import FAMILIES, inputs_for, load_family
 from tests.peft.tunings import tune
 from tests.problems import conv_net, mlp

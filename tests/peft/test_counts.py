@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from subbit.cli import app
-from subbit.errors import ConfigError, ModelError
-from subbit.report.params import parameter_counts
+from subbit.cli.main import app
+from subbit.cli.params import parameter_counts
+from subbit.core.errors import ConfigError, ModelError
 from tests.peft.families import load_family, write_family
 
 VIT_B = {

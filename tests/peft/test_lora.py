@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from subbit.errors import ConfigError, ModelError
+from subbit.core.errors import ConfigError, ModelError
 from subbit.models import FlatModel
 from subbit.peft.lora import save_adapter
 from tests.peft.families import inputs_for, load_family

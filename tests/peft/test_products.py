@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 from subbit.models import Template
 from subbit.peft.products import LENGTH, find_factors, products, with_products
 from subbit.runtime.run import run_job

@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 
 from subbit.data import Examples, load_dataset
 from subbit.export.runs import open_run
-from subbit.models.load import load_classifier
+from subbit.models.load_model import load_classifier
 from subbit.peft import TUNINGS
 from subbit.peft.lora import save_adapter
-from subbit.report.folder import RunFolder
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import Problem, build_problem
 from subbit.runtime.run import run_job
 from tests.peft.families import inputs_for, load_family

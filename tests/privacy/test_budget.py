@@ -9,7 +9,7 @@ import pytest
 
 from subbit.privacy.budget import composed_epsilon, exact_delta, literal_multiplier, noise_multiplier
 from subbit.privacy.mechanism import GaussianMechanism
-from subbit.privacy.pieces import Privacy, PrivacyPerStep
+from subbit.privacy.privacy import Privacy, PrivacyPerStep
 from subbit.privacy.report import privacy_report
 from subbit.privacy.sampling import Sampling
 from subbit.runtime.workplace import Workplace

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from subbit.data.examples import Examples
-from subbit.methods.base import Task, Turn
+from subbit.methods.method import Task, Turn
 from subbit.models import FlatModel
 from subbit.privacy import per_sample
 from subbit.privacy.mechanism import GaussianMechanism
 from subbit.privacy.per_sample import PerSampleGradients, add_clipped
-from subbit.privacy.pieces import PrivacyPerStep
+from subbit.privacy.privacy import PrivacyPerStep
 from tests.problems import MODULES, constant_examples, digits_problem
 
 NOBODY = Examples(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from subbit.config.load import resolve
-from subbit.errors import ConfigError, ModelError
+from subbit.config.resolve import resolve
+from subbit.core.errors import ConfigError, ModelError
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from tests.problems import Scaled, conv_net, digits_problem, mlp, settings

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from subbit.cli import app
-from subbit.errors import ConfigError, ModelError
-from subbit.report.domain_gap import measure, project
+from subbit.cli.main import app
+from subbit.core.errors import ConfigError, ModelError
+from subbit.papers.domain_gap import measure, project
 from subbit.report.scatter import scatter
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tests.problems import digits_problem, mlp, settings
 
-from subbit.config.load import Settings
-from subbit.errors import RunFolderError
-from subbit.report.check import check_run
-from subbit.report.folder import RunFolder
+from subbit.config.resolve import Settings
+from subbit.core.errors import RunFolderError
+from subbit.runtime.check import check_run
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import run_job
 from subbit.wire.ledger import Ledger
 
@@ -96,7 +96,7 @@ def test_two_resumes_at_once_the_second_says_who_holds_it(tmp_path: Path) -> Non
 def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     code = f"""
 import os
-from subbit.report.folder import RunFolder
+from subbit.runtime.folder import RunFolder
 from tests.report.test_folder import chosen
 from pathlib import Path
 RunFolder.create(chosen(Path({str(tmp_path)!r})), "")

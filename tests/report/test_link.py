@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from subbit.report.link import link_seconds
+from subbit.runtime.link import link_seconds
 from subbit.wire.ledger import Entry
 
 

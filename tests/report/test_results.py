@@ -12,12 +12,12 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 from tests.problems import digits_problem, settings
 
-from subbit.errors import RunFolderError
-from subbit.json_records import as_json
-from subbit.report.folder import RunFolder
+from subbit.core.errors import RunFolderError
+from subbit.core.json_records import as_json
 from subbit.runtime.client import client_turn
 from subbit.runtime.engines import InProcess
 from subbit.runtime.events import Before, Failed, MainRound, read_event
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.messages import Failure, Order, Reply
 from subbit.runtime.results import Codecs, Summary
 from subbit.runtime.run import Result, run_job

@@ -10,10 +10,10 @@ import pytest
 from tests.problems import settings
 from typer.testing import CliRunner
 
-from subbit.cli import app
-from subbit.config.load import read_toml, resolve
-from subbit.errors import ConfigError, RunFolderError
-from subbit.report.zampling import (
+from subbit.cli.main import app
+from subbit.config.resolve import read_toml, resolve
+from subbit.core.errors import ConfigError, RunFolderError
+from subbit.papers.zampling_tables import (
     COMPRESSIONS,
     FEDERATED,
     PAPER_TABLE_1,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from subbit.randomness import derive_key, numpy_generator
+from subbit.core.randomness import derive_key, numpy_generator
 from subbit.runtime.client import client_turn
 from subbit.runtime.engines import InProcess
 from subbit.runtime.messages import Order, Reply, decode_parts, encode_parts

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from subbit.errors import RunFolderError
-from subbit.report.folder import RunFolder
+from subbit.core.errors import RunFolderError
 from subbit.runtime.checkpoint import read_checkpoint, write_checkpoint
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.round import ServerState
 from tests.problems import settings
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from subbit.errors import FrameError
-from subbit.report.folder import RunFolder
+from subbit.core.errors import FrameError
 from subbit.runtime.client import client_turn
+from subbit.runtime.client_memory import NO_MEMORY
 from subbit.runtime.downlink import Broadcasts, make_downlink, receive
 from subbit.runtime.engines import InProcess
-from subbit.runtime.memory import NO_MEMORY
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.messages import Order
 from subbit.runtime.round import Cohort, ServerState, make_orders, run_round
 from subbit.runtime.run import run_job

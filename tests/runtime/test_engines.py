@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from torch import nn
 
-from subbit.errors import WorkerError
-from subbit.methods.registry import method_names
-from subbit.report.folder import RunFolder
+from subbit.core.errors import WorkerError
+from subbit.methods.names import method_names
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import Progress, run_job
 from tests.problems import Scaled, conv_net, digits_problem, mlp, settings, small_vit
 

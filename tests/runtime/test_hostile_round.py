@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from subbit.errors import FrameError, SubbitError
-from subbit.report.folder import RunFolder
+from subbit.core.errors import FrameError, SubbitError
 from subbit.runtime import intake
 from subbit.runtime.client import client_turn
 from subbit.runtime.downlink import Broadcasts, make_downlink, receive
 from subbit.runtime.engines import InProcess
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.messages import Order, Reply, decode_parts, encode_parts
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from subbit.errors import FrameError
-from subbit.runtime.memory import NO_MEMORY, ClientMemories, Memories, MemoriesInRam, turn_number
+from subbit.core.errors import FrameError
+from subbit.runtime.client_memory import NO_MEMORY, ClientMemories, Memories, MemoriesInRam, turn_number
 
 
 def kept(value: float) -> dict[str, np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from subbit.errors import QuorumError
+from subbit.core.errors import QuorumError
 from subbit.runtime.client import EvaluationOrder, client_turn
 from subbit.runtime.messages import Failure, Order, Reply
 from subbit.runtime.round import Cohort, RoundReport, ServerState, choose_participants, in_order, run_round

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import nn
 
-from subbit.errors import ConfigError, QuorumError
-from subbit.methods.base import Turn
-from subbit.report.folder import RunFolder
+from subbit.core.errors import ConfigError, QuorumError
+from subbit.methods.method import Turn
 from subbit.runtime.client import EvaluationOrder, client_turn
+from subbit.runtime.folder import RunFolder
+from subbit.runtime.high_loss import loss_cap, of_highest_loss, pack_loss, share_of
 from subbit.runtime.messages import Order, Reply
 from subbit.runtime.round import Cohort, RoundReport, ServerState, run_round
 from subbit.runtime.run import Progress, run_job
-from subbit.runtime.selection import loss_cap, of_highest_loss, pack_loss, share_of
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
 from subbit.wire.ledger import Ledger

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from subbit.codecs import make_codec
-from subbit.errors import FrameError
-from subbit.methods.base import Turn
+from subbit.core.errors import FrameError
+from subbit.methods.method import Turn
+from subbit.runtime.high_loss import pack_loss, unpack_loss
 from subbit.runtime.messages import channel_of
-from subbit.runtime.selection import pack_loss, unpack_loss
 from subbit.runtime.workplace import Workplace
 from subbit.wire.channel import Channel, Part, down, up
 from subbit.wire.frame import read_header

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from subbit.codecs import Shared, make_codec
-from subbit.errors import FrameError, PayloadError
+from subbit.core.errors import FrameError, PayloadError
 from subbit.wire.channel import Channel, Part, down, up
 from subbit.wire.frame import EVERYONE, HEADER_BYTES, Direction, read_header
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subbit.errors import ConfigError, FrameError
+from subbit.core.errors import ConfigError, FrameError
 from subbit.wire import EVERYONE, HEADER_BYTES, Address, Direction, Header, pack_frame, read_header, unpack_frame
 
 UPLOAD = Address(Direction.UP, part=1, codec=15, template=b"template", round_number=3, client=7, size=100)

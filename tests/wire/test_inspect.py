@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from subbit.codecs import registered_codecs
-from subbit.errors import FrameError
+from subbit.core.errors import FrameError
 from subbit.wire import EVERYONE, Address, Direction, pack_frame
 from subbit.wire.inspect import describe_frame
 

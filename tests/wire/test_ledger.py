@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from subbit.errors import RunFolderError
+from subbit.core.errors import RunFolderError
 from subbit.wire import Entry, Ledger, Totals
 
 ENTRIES = [

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits
-from subbit.codecs.bits import add_bits_to_counts
+from subbit.codecs.codec import Bits
+from subbit.codecs.packed import add_bits_to_counts
 
 Numbers = NDArray[np.uint16]
 Booleans = NDArray[np.bool_]

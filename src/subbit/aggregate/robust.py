@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Counts
+from subbit.codecs.codec import Counts
 
 MEDIAN = 0.5
 PIECE = 1 << 14  # Places that are sorted at a time: what is copied for sorting stays small beside what is kept.

@@ -20,12 +20,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits, Codec, Kind, Shared, register_codec
-from subbit.codecs.bits import byte_count, count_ones, positions_of_bits
+from subbit.codecs.codec import Bits, Codec, Kind, Shared, register_codec
 from subbit.codecs.hashing import SHIFT_32, multiply_high, murmur64, seed_of_attempt
-from subbit.codecs.jit import njit
+from subbit.codecs.packed import byte_count, count_ones, positions_of_bits
 from subbit.codecs.varint import read_varint, write_varint
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.core.jit import njit
 
 MAXIMUM_BITS = 1 << 32
 ONE, SHIFT_3, LOW_3 = np.uint64(1), np.uint64(3), np.uint64(7)

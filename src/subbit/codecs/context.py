@@ -20,14 +20,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits, Codec, Kind, Shared, register_codec
-from subbit.codecs.bits import byte_count, check_bits, count_ones
-from subbit.codecs.jit import njit
+from subbit.codecs.codec import Bits, Codec, Kind, Shared, register_codec
+from subbit.codecs.packed import byte_count, check_bits, count_ones
 from subbit.codecs.range_coder import CERTAINTY, LARGEST_CHUNK, PROBABILITY_BITS, Zeros, decode_bits, encode_bits
 from subbit.codecs.ranged import known_thresholds
 from subbit.codecs.sampler import uniforms
 from subbit.codecs.varint import read_varint, write_varint
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.core.jit import njit
 
 FRACTION_BITS = 10
 NEAREST = 16  # Distances below are one context: 16 units are a hundredth of a logit.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from subbit.codecs.base import Codec, Kind, Shared, Vector, register_codec
-from subbit.codecs.vectors import check_value_format, check_vector, values_from_bytes, values_to_bytes
+from subbit.codecs.codec import Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.float_format import check_value_format, check_vector, values_from_bytes, values_to_bytes
 
 
 @register_codec

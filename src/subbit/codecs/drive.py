@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from subbit.codecs.base import Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.codec import Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.float_format import check_vector
 from subbit.codecs.rotated import RotatedQuantiser
-from subbit.codecs.vectors import check_vector
 
 SIGNS = np.array([-1, 1], np.float32)
 QUANTISER = RotatedQuantiser(bits=1, fraction=0.0, coarse=SIGNS, fine=SIGNS)

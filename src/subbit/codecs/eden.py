@@ -28,10 +28,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from subbit.codecs.base import Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.codec import Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.float_format import check_vector
 from subbit.codecs.rotated import RotatedQuantiser
-from subbit.codecs.vectors import check_vector
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 
 MOST_BITS = 8
 GRID = 2.0**16

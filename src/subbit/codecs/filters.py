@@ -18,16 +18,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from subbit.codecs.base import Bits, Codec, Kind, Shared, register_codec
-from subbit.codecs.bits import Positions, byte_count, positions_of_bits
-from subbit.codecs.container import check_container, unwrap, wrap
+from subbit.codecs.codec import Bits, Codec, Kind, Shared, register_codec
+from subbit.codecs.deflated import check_container, unwrap, wrap
 from subbit.codecs.fuse import build_fuse, fuse_shape, query_fuse, seed_counter
 from subbit.codecs.hashing import MAXIMUM_ATTEMPTS, seed_of_attempt
 from subbit.codecs.lane import build_lane, lane_seed, lane_shape, query_lane
+from subbit.codecs.packed import Positions, byte_count, positions_of_bits
 from subbit.codecs.peeling import Fingerprints
 from subbit.codecs.varint import read_varint, write_varint
 from subbit.codecs.xor_filter import build_xor, query_xor, xor_block_length, xor_seed
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 FINGERPRINT_TYPES: dict[int, np.dtype[Any]] = {8: np.dtype("<u1"), 16: np.dtype("<u2"), 32: np.dtype("<u4")}
 

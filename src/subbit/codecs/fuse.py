@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits
+from subbit.codecs.codec import Bits
 from subbit.codecs.hashing import (
     BLOCK,
     MAXIMUM_ATTEMPTS,
@@ -35,10 +35,10 @@ from subbit.codecs.hashing import (
     murmur64,
     seed_of_attempt,
 )
-from subbit.codecs.jit import njit
 from subbit.codecs.peeling import Fingerprints, Slots, peel_stack, solve
-from subbit.errors import PayloadError
-from subbit.randomness import MASK_64
+from subbit.core.errors import PayloadError
+from subbit.core.jit import njit
+from subbit.core.randomness import MASK_64
 
 REFERENCE_COUNTER = 0x726B2B9D438B9D4D
 """Where the C header starts its seeds. Ours start there plus the shared key: key 0 gives the bytes of the header."""

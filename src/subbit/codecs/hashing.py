@@ -12,8 +12,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.jit import njit
-from subbit.randomness import MASK_64
+from subbit.core.jit import njit
+from subbit.core.randomness import MASK_64
 
 Hash = TypeVar("Hash", np.uint64, NDArray[np.uint64])
 Hashes = NDArray[np.uint64]

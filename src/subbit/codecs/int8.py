@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.codec import Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.float_format import check_finite, check_length, check_vector, values_from_bytes, values_to_bytes
 from subbit.codecs.sampler import uniforms
-from subbit.codecs.vectors import check_finite, check_length, check_vector, values_from_bytes, values_to_bytes
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 LARGEST_LEVEL = 127
 ROUNDING_PURPOSE = 0x526F756E64696E67

@@ -26,14 +26,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits, Codec, Kind, Shared, Vector, register_codec
-from subbit.codecs.bits import check_bits, pack_bits, unpack_bits
-from subbit.codecs.jit import njit
+from subbit.codecs.codec import Bits, Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.packed import check_bits, pack_bits, unpack_bits
 from subbit.codecs.planes import pack_planes, plane_bytes, unpack_planes
 from subbit.codecs.sampler import Thresholds, hash_place, subkeys, uniforms
 from subbit.codecs.symbols import decode_symbols, encode_symbols
 from subbit.codecs.varint import read_varint, write_varint
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.core.jit import njit
 
 Values = NDArray[np.float64]
 Places = NDArray[np.int64]

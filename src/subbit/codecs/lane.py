@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits
+from subbit.codecs.codec import Bits
 from subbit.codecs.fuse import fuse_shape, seed_counter
 from subbit.codecs.hashing import (
     BLOCK,
@@ -37,9 +37,9 @@ from subbit.codecs.hashing import (
     murmur64,
     seed_of_attempt,
 )
-from subbit.codecs.jit import njit
 from subbit.codecs.peeling import Fingerprints, Slots, peel_stack, solve
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
+from subbit.core.jit import njit
 
 LANE_BITS = np.uint32(3)
 SHIFT_3, LANES_MASK = np.uint64(3), np.uint64(7)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subbit.codecs.hashing import LOW_32, SHIFT_32
-from subbit.codecs.jit import njit
+from subbit.core.jit import njit
 
 Slots = NDArray[np.uint32]
 """Shape (keys, arity): the slots of each key, all different."""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.vectors import check_length
-from subbit.errors import PayloadError
+from subbit.codecs.float_format import check_length
+from subbit.core.errors import PayloadError
 
 Levels = NDArray[Any]  # Unsigned integers of any width.
 

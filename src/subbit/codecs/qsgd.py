@@ -22,13 +22,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Codec, Kind, Shared, Vector, register_codec
-from subbit.codecs.jit import njit
+from subbit.codecs.codec import Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.float_format import check_vector, values_from_bytes, values_to_bytes
 from subbit.codecs.rans import Values
 from subbit.codecs.sampler import uniforms
 from subbit.codecs.symbols import decode_symbols, encode_symbols
-from subbit.codecs.vectors import check_vector, values_from_bytes, values_to_bytes
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.core.jit import njit
 
 MOST_LEVELS = 32767
 ROUNDING_PURPOSE = 0x51534744526F756E

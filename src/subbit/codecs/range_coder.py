@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits
-from subbit.codecs.bits import byte_count
-from subbit.codecs.jit import njit
-from subbit.errors import PayloadError
+from subbit.codecs.codec import Bits
+from subbit.codecs.packed import byte_count
+from subbit.core.errors import PayloadError
+from subbit.core.jit import njit
 
 Zeros = NDArray[np.uint32]
 """Probability of a 0 at each place in units of 2^-24, at least 1 and below 2^24."""

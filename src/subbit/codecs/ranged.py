@@ -17,9 +17,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits, Codec, Kind, Shared, register_codec
-from subbit.codecs.bits import byte_count, check_bits, count_ones, invert_bits
-from subbit.codecs.jit import njit
+from subbit.codecs.codec import Bits, Codec, Kind, Shared, register_codec
+from subbit.codecs.packed import byte_count, check_bits, count_ones, invert_bits
 from subbit.codecs.range_coder import (
     CERTAINTY,
     LARGEST_CHUNK,
@@ -30,7 +29,8 @@ from subbit.codecs.range_coder import (
     encode_bits,
 )
 from subbit.codecs.varint import read_varint, write_varint
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.core.jit import njit
 
 BELIEF, MEMORY = 256, 1 << 16  # In places.
 SHIFT_8, SURE, LEAST = np.uint32(8), np.uint32(CERTAINTY), np.uint32(1)

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.jit import njit
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
+from subbit.core.jit import njit
 
 Alphabet = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Ascending symbols and their frequencies, which add up to `SCALE`; both empty for an alphabet that never occurs."""

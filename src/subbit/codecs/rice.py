@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits, Codec, Kind, Shared, register_codec
-from subbit.codecs.bits import (
+from subbit.codecs.codec import Bits, Codec, Kind, Shared, register_codec
+from subbit.codecs.packed import (
     DE_BRUIJN_PLACES,
     DE_BRUIJN_SHIFT,
     DE_BRUIJN_WORD,
@@ -29,9 +29,9 @@ from subbit.codecs.bits import (
     invert_bits,
     positions_of_bits,
 )
-from subbit.codecs.jit import njit
 from subbit.codecs.varint import read_varint, write_varint
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
+from subbit.core.jit import njit
 
 Stream = NDArray[np.uint32]
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Shared, Vector
-from subbit.codecs.jit import njit
+from subbit.codecs.codec import Shared, Vector
+from subbit.codecs.float_format import check_finite, check_length, count_boundaries, values_from_bytes, values_to_bytes
 from subbit.codecs.planes import pack_planes, plane_bytes, unpack_planes
 from subbit.codecs.rotation import Signs, block_bounds, draw_signs, rotate_block, rotate_block_back
-from subbit.codecs.vectors import check_finite, check_length, count_boundaries, values_from_bytes, values_to_bytes
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
+from subbit.core.jit import njit
 
 LARGEST_VALUE = 2.0**100
 """Larger ones are refused: the norm of a block, and what the receiver makes of it, must stay finite in float32."""

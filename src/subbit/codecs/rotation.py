@@ -22,9 +22,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Vector
-from subbit.codecs.jit import njit
+from subbit.codecs.codec import Vector
 from subbit.codecs.sampler import uniforms
+from subbit.core.jit import njit
 
 BLOCK = 8192
 ROUNDS = 2

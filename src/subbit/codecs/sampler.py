@@ -22,9 +22,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import MAXIMUM_SIZE, Bits
-from subbit.codecs.jit import njit
-from subbit.errors import ConfigError
+from subbit.codecs.codec import MAXIMUM_SIZE, Bits
+from subbit.core.errors import ConfigError
+from subbit.core.jit import njit
 
 Thresholds = NDArray[np.uint32]
 Keys = tuple[np.uint32, np.uint32, np.uint32]

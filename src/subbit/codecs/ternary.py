@@ -19,13 +19,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from subbit.codecs.base import Codec, Kind, Shared, Vector, register_codec
-from subbit.codecs.bits import pack_bits, unpack_bits
-from subbit.codecs.choose import Flips, Mask
+from subbit.codecs.codec import Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.float_format import check_vector, values_from_bytes, values_to_bytes
+from subbit.codecs.packed import pack_bits, unpack_bits
+from subbit.codecs.smallest import Flips, Mask
 from subbit.codecs.topk import largest_places
 from subbit.codecs.varint import read_varint, write_varint
-from subbit.codecs.vectors import check_vector, values_from_bytes, values_to_bytes
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 MAGNITUDE_BYTES = 4
 

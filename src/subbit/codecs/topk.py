@@ -17,10 +17,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits, Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.codec import Bits, Codec, Kind, Shared, Vector, register_codec
+from subbit.codecs.float_format import VALUE_BYTES, check_value_format, check_vector, values_from_bytes, values_to_bytes
 from subbit.codecs.rice import Rice
-from subbit.codecs.vectors import VALUE_BYTES, check_value_format, check_vector, values_from_bytes, values_to_bytes
-from subbit.errors import ConfigError, PayloadError
+from subbit.core.errors import ConfigError, PayloadError
 
 
 @register_codec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 
 
 def write_varint(value: int) -> bytes:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.codecs.base import Bits
+from subbit.codecs.codec import Bits
 from subbit.codecs.hashing import (
     LOW_32,
     MAXIMUM_ATTEMPTS,
@@ -26,10 +26,10 @@ from subbit.codecs.hashing import (
     murmur64,
     seed_of_attempt,
 )
-from subbit.codecs.jit import njit
 from subbit.codecs.peeling import Fingerprints, Slots, solve
-from subbit.errors import PayloadError
-from subbit.randomness import MASK_64
+from subbit.core.errors import PayloadError
+from subbit.core.jit import njit
+from subbit.core.randomness import MASK_64
 
 REFERENCE_COUNTER = 1
 """Where the C header starts its seeds. Ours start there plus the shared key: key 0 gives the bytes of the header."""

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from subbit.config.values import named, require
+from subbit.core.values import named, require
 
 AUTO_NAME = "auto"
 GIVEN = "given"

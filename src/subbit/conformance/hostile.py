@@ -10,7 +10,7 @@ from random import Random
 from subbit.codecs import Shared
 from subbit.conformance.cases import Subject, complaint
 from subbit.conformance.laws import LawError, demand
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 
 
 def decode_hostile(subject: Subject, data: bytes, shared: Shared) -> bool:

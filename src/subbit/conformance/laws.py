@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from subbit.errors import SubbitError
+from subbit.core.errors import SubbitError
 
 
 class LawError(SubbitError):
@@ -41,7 +41,9 @@ def demand(condition: object, message: str) -> None:
 
 def laws_of(kind: str) -> list[Law]:
     """The laws of a kind; there are none for some."""
-    from subbit.conformance import aggregators, codecs, methods
+    from subbit.conformance import aggregator_laws as aggregators
+    from subbit.conformance import codec_laws as codecs
+    from subbit.conformance import method_laws as methods
 
     found = {"method": methods.law, "codec": codecs.law, "aggregator": aggregators.law}
     return found[kind].all if kind in found else []

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from subbit.config.load import Settings, resolve
+from subbit.config.resolve import Settings, resolve
+from subbit.core.randomness import torch_randomness
 from subbit.data import Examples, load_dataset
-from subbit.randomness import torch_randomness
 from subbit.runtime.problem import Problem
 
 

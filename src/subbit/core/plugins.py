@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from subbit.errors import PluginError
+from subbit.core.errors import PluginError
 
 GROUP = "subbit.plugins"
 NONE = "none"

@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, TypeVar
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 
 Thing = TypeVar("Thing")
 Check = Callable[[str, Any], None]
@@ -26,15 +26,15 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """A name is a word of a command line, a table of a TOML file and part of the name of a folder."""
 
 OWNERS = {
-    "method": "subbit.methods.registry",
+    "method": "subbit.methods.names",
     "codec": "subbit.codecs",
     "map": "subbit.maps",
-    "aggregator": "subbit.aggregate.pieces",
+    "aggregator": "subbit.aggregate.aggregators",
     "optimizer": "subbit.local.optimizers",
     "regulariser": "subbit.local.regularisers",
-    "privacy": "subbit.privacy.pieces",
+    "privacy": "subbit.privacy.privacy",
     "tuning": "subbit.peft.tuning",
-    "model": "subbit.models.load",
+    "model": "subbit.models.load_model",
     "dataset": "subbit.data.named",
     "partition": "subbit.data.partition",
 }

@@ -1,10 +1,10 @@
 """Data: where examples come from, which client holds which, and how batches are made of them."""
 
 from subbit.data.batches import ClientDataset, ClientDatasets, Preprocess, as_examples, batches
-from subbit.data.catalogue import DatasetInfo, dataset_names, load_dataset
 from subbit.data.examples import Dataset, Examples
+from subbit.data.load_dataset import DatasetInfo, dataset_names, load_dataset
 from subbit.data.partition import PARTITIONS, partition
-from subbit.data.summary import SplitSummary, summarise_split
+from subbit.data.split_summary import SplitSummary, summarise_split
 
 __all__ = [
     "PARTITIONS",

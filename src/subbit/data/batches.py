@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset as TorchDataset
 
+from subbit.core.errors import ConfigError, DataError
+from subbit.core.randomness import numpy_generator
 from subbit.data.examples import Examples, as_inputs, as_labels
-from subbit.errors import ConfigError, DataError
-from subbit.randomness import numpy_generator
 
 ClientDataset = Examples | tuple[Tensor, Tensor] | TorchDataset[Any]
 ClientDatasets = Sequence[ClientDataset]

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.errors import ConfigError, DataError
-from subbit.randomness import numpy_generator
+from subbit.core.errors import ConfigError, DataError
+from subbit.core.randomness import numpy_generator
 
 Indices = NDArray[np.int64]
 

@@ -20,8 +20,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subbit.core.errors import DataError
 from subbit.data.examples import Indices, Source, as_inputs, as_labels, pick
-from subbit.errors import DataError
 
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 IDX_NAME = re.compile(r"(?:.*-)?(train|t10k|test)-(images|labels)[-.]idx\d-ubyte(\.gz)?")

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from subbit.core.errors import ConfigError, DataError
 from subbit.data.examples import Indices, Source
-from subbit.data.files import check_memory, inside, read_lines
 from subbit.data.images import decode_image, images_in
-from subbit.errors import ConfigError, DataError
+from subbit.data.lookup import check_memory, inside, read_lines
 
 SPLITS = 3
 

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.errors import ConfigError, DataError
 from subbit.data.examples import Indices, Source, as_inputs
-from subbit.data.files import read_lines
-from subbit.errors import ConfigError, DataError
+from subbit.data.lookup import read_lines
 
 FEATURES, ACTIVITIES, PEOPLE = 561, 6, 30
 OWN_TEST_SHARE = 5

@@ -20,10 +20,10 @@ from urllib.parse import parse_qsl
 import numpy as np
 from torch import Tensor
 
+from subbit.core.errors import DataError
 from subbit.data.examples import Indices, Source, as_labels
 from subbit.data.images import Pixels, decode_image, stack_images
 from subbit.data.text import tokenise
-from subbit.errors import DataError
 
 PREFIX = "hf:"
 COLUMNS = {"image": ("image", "img"), "text": ("text", "content"), "label": ("label", "fine_label", "labels")}

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.errors import DataError
 from subbit.data.examples import Indices, Source, as_labels
-from subbit.data.files import check_memory, read_bytes
-from subbit.errors import DataError
+from subbit.data.lookup import check_memory, read_bytes
 
 Pixels = NDArray[np.uint8]
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from subbit.core.errors import ConfigError
 from subbit.data.examples import Source
 from subbit.data.formats import open_idx
 from subbit.data.frames import open_hmdb51, open_ucf101
@@ -22,7 +23,6 @@ from subbit.data.pcam import open_pcam
 from subbit.data.pictures import open_cars, open_class_folders, open_food101, open_tiny_imagenet
 from subbit.data.plays import open_plays
 from subbit.data.text import open_ag_news
-from subbit.errors import ConfigError
 
 Options = dict[str, int | str]
 LARGEST_NUMBER = 4096

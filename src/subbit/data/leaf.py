@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.errors import DataError
 from subbit.data.examples import Indices, Source
-from subbit.data.files import read_bytes
+from subbit.data.lookup import read_bytes
 from subbit.data.text import ALPHABET, character_numbers
-from subbit.errors import DataError
 
 SIDE = 28
 

@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.errors import ConfigError, DataError
 from subbit.data.examples import Indices, Source, as_labels
 from subbit.data.formats import idx_files, idx_source
-from subbit.errors import ConfigError, DataError
 
 EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
 LARGEST_RATIO = 1100

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from subbit.core.errors import ConfigError
 from subbit.core.registry import Registry, make_registry
-from subbit.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subbit.core.errors import ConfigError, DataError
 from subbit.core.registry import Registry, make_registry
 from subbit.data import splits
 from subbit.data.examples import Examples
 from subbit.data.splits import Parts, Split
-from subbit.errors import ConfigError, DataError
 
 _OURS: dict[str, Callable[[Split], Parts]] = {
     "iid": splits.iid,

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from subbit.core.errors import DataError
 from subbit.data.examples import Indices, Source, as_labels
-from subbit.data.files import check_memory
-from subbit.errors import DataError
+from subbit.data.lookup import check_memory
 
 SIDE = 96
 ROWS = 1024

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from subbit.core.errors import DataError
 from subbit.data.examples import Source
-from subbit.data.files import inside, read_lines
 from subbit.data.images import SUFFIXES, image_source, images_in
+from subbit.data.lookup import inside, read_lines
 from subbit.data.matlab import read_structs
-from subbit.errors import DataError
 
 TEST_SHARE = 5
 Members = list[tuple[Path, int]]

@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.errors import DataError
 from subbit.data.examples import Indices, Source
-from subbit.data.files import check_memory, read_text
+from subbit.data.lookup import check_memory, read_text
 from subbit.data.text import ALPHABET, character_numbers
-from subbit.errors import DataError
 
 SUFFIX = "_gut.txt"
 DIRECTION = re.compile(r"^[ \t]*\[[^\[\]]{0,400}\][ \t.]*\n|\[[^\[\]]{0,400}\]", re.MULTILINE)

@@ -27,17 +27,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subbit.core.errors import DataError
+from subbit.core.randomness import derive_key, numpy_generator
 from subbit.data.examples import Examples
 from subbit.data.hub import quiet_datasets
-from subbit.errors import DataError
-from subbit.randomness import derive_key, numpy_generator
 
 Parts = list[NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class Split:
-    """What a partition is asked for. Whatever it draws it draws from the seed (`subbit.randomness`)."""
+    """What a partition is asked for. Whatever it draws it draws from the seed (`subbit.core.randomness`)."""
 
     examples: Examples
     clients: int

@@ -21,9 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.errors import DataError
 from subbit.data.examples import Indices, Source
-from subbit.data.files import read_text
-from subbit.errors import DataError
+from subbit.data.lookup import read_text
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 VOCABULARY = 30_522

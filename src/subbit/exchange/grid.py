@@ -1,6 +1,6 @@
 """Broadcasts on a grid: everybody holds levels, and what goes down are the new ones given the old ones.
 
-Coded with the old levels as reference (`subbit.codecs.counts`) a place that stays costs next to nothing: so it stays as
+Coded with the old levels as reference (`subbit.codecs.counted`) a place that stays costs next to nothing: so it stays as
 it is held until the server's value is `deadzone` away. The server keeps its values in full precision and knows what is
 held, so that rounding loses nothing for good.
 """
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from subbit.codecs import Counts, Shared, Vector, make_codec
 from subbit.codecs.sampler import Thresholds, thresholds_of_counts
-from subbit.config.values import require
-from subbit.exchange.base import Held, Part, Payloads, State, as_float32
+from subbit.core.values import require
+from subbit.exchange.exchange import Held, Part, Payloads, State, as_float32
 
 Levels = NDArray[np.uint16]
 LEVELS = "levels"

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
 from subbit.models.flat import FlatModel
-from subbit.models.heads import LdaStatistics
+from subbit.models.head_start import LdaStatistics
 
 FAR = 1e4
 """Values that are trained stay below this many times the largest that was sent out, or 1: further is no training."""

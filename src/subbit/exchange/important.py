@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from subbit.codecs import Shared, Vector
 from subbit.codecs.sampler import uniforms
 from subbit.codecs.ternary import Ternary
-from subbit.config.values import require
-from subbit.errors import PayloadError
+from subbit.core.errors import PayloadError
+from subbit.core.values import require
 from subbit.wire.frame import HEADER_BYTES
 
 LEAST_BITS = 8 * (HEADER_BYTES + 64)

@@ -21,17 +21,17 @@ from torch import Tensor
 
 from subbit.aggregate import MaskCounts, WeightedMean
 from subbit.codecs import Codec, Counts, Kind, Shared, Vector, make_codec
-from subbit.codecs.base import Bits
-from subbit.codecs.bits import count_ones, pack_bits
-from subbit.codecs.choose import Mask
+from subbit.codecs.codec import Bits
+from subbit.codecs.packed import count_ones, pack_bits
 from subbit.codecs.sampler import thresholds_of_counts
-from subbit.config.pieces import choice
-from subbit.config.values import require
-from subbit.exchange.base import Exchange, Part, Payloads, State, as_float32
-from subbit.exchange.bits import MOST_MASKS, counts_of
+from subbit.codecs.smallest import Mask
+from subbit.core.pieces import choice
+from subbit.core.randomness import derive_key
+from subbit.core.values import require
+from subbit.exchange.exchange import Exchange, Part, Payloads, State, as_float32
 from subbit.exchange.honest import FAR, check_variances
+from subbit.exchange.posterior import MOST_MASKS, counts_of
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key
 
 SIGNS, REAL = "signs", "real"
 NOTHING = np.zeros(0, dtype=np.float32)

@@ -28,19 +28,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.aggregate import clip_to_norm
-from subbit.aggregate.pieces import Accumulator, Aggregator, Mean, averages_vectors
+from subbit.aggregate.aggregators import Accumulator, Aggregator, Mean, averages_vectors
 from subbit.codecs import Codec, Kind, Shared, Vector, make_codec
 from subbit.codecs.dense import Dense
 from subbit.codecs.qsgd import Qsgd
 from subbit.codecs.ternary import Ternary
 from subbit.codecs.topk import with_error_feedback
-from subbit.config.pieces import choice
-from subbit.config.values import require
-from subbit.exchange.base import Exchange, Held, Part, Payloads, State, as_float32
+from subbit.core.pieces import choice
+from subbit.core.randomness import derive_key
+from subbit.core.values import require
+from subbit.exchange.exchange import Exchange, Held, Part, Payloads, State, as_float32
 from subbit.exchange.honest import FAR, check_variances, largest
-from subbit.maps.base import BoundMap
+from subbit.maps.bound import BoundMap
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key
 
 BIASED = ("topk", "ternary")
 HERE = (Qsgd(levels=2), Ternary(fraction=0.1))

@@ -1,6 +1,6 @@
 """A network for a device: what `subbit export --shrink` writes, and how it is read again without running any code.
 
-    model.safetensors   every parameter and buffer, with a `DeviceDescription` (a file of `subbit.export.container`)
+    model.safetensors   every parameter and buffer, with a `DeviceDescription` (a file of `subbit.export.mask_container`)
     model.onnx          the same network for onnxruntime, for batches of any size
     report.json         what was cut, and size, latency and memory beside those of the network with its zeros
 
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from subbit.errors import ConfigError, FrameError, ModelError
-from subbit.export.container import pack, read_file, unpack
+from subbit.core.errors import ConfigError, FrameError, ModelError
 from subbit.export.layers import SelectedLinear
+from subbit.export.mask_container import pack, read_file, unpack
 from subbit.export.recipe import Recipe, build_description, module_tensors, recipe_values
 from subbit.export.runs import TrainedRun
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from subbit.config.pieces import Tables, as_words, flattened
-from subbit.errors import FrameError, SubbitError
-from subbit.methods.base import Method
-from subbit.methods.registry import find_method
+from subbit.core.errors import FrameError, SubbitError
+from subbit.core.pieces import Tables, as_words, flattened
+from subbit.methods.method import Method
+from subbit.methods.names import find_method
 from subbit.models import FlatModel
 from subbit.models.task import Task
 from subbit.runtime.workplace import Workplace

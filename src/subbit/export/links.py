@@ -24,7 +24,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import Node
 from torch.nn import functional
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 
 aten = torch.ops.aten
 ACTIVATIONS = {

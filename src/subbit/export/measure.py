@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from subbit.core.machine import machine, one_torch_thread
 from subbit.export.onnx_session import OnnxModel
-from subbit.machine import machine, one_torch_thread
 
 BATCHES = (1, 64)
 ENOUGH_SECONDS, FEWEST_RUNS, MOST_RUNS = 1.0, 5, 200

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 
 INPUTS, OUTPUTS = "inputs", "outputs"
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.export.links import trace
 from subbit.export.onnx_session import INPUTS, OUTPUTS, require_packages
 

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from subbit.config.values import build, require
-from subbit.errors import FrameError, SubbitError
+from subbit.core.errors import FrameError, SubbitError
+from subbit.core.randomness import derive_key
+from subbit.core.values import build, require
 from subbit.models import load_classifier
-from subbit.randomness import derive_key
 from subbit.runtime.workplace import Workplace
 
 # What is built from a file must not be as large as the file likes. Beyond, a base is given as a module.

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subbit.codecs import Bits
-from subbit.codecs.jit import njit
-from subbit.errors import ModelError
-from subbit.export.container import read_file
+from subbit.core.errors import ModelError
+from subbit.core.jit import njit
 from subbit.export.frozen import prepared_weights
-from subbit.export.masks import MaskDescription, MaskFile, decode_bits, digest, masked_base
+from subbit.export.mask_container import read_file
+from subbit.export.mask_file import MaskDescription, MaskFile, decode_bits, digest, masked_base
 from subbit.models import FlatModel, find_head
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from subbit.errors import ConfigError, RunFolderError
-from subbit.methods.base import Turn
+from subbit.core.errors import ConfigError, RunFolderError
+from subbit.core.randomness import derive_key
+from subbit.methods.method import Turn
 from subbit.models import FlatModel
-from subbit.randomness import derive_key
-from subbit.report.folder import RunFolder
+from subbit.runtime.client_memory import NO_MEMORY, ClientMemories
 from subbit.runtime.downlink import make_downlink
-from subbit.runtime.memory import NO_MEMORY, ClientMemories
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import Problem, build_problem
 from subbit.runtime.round import ServerState
 from subbit.runtime.workplace import Workplace

@@ -12,15 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from subbit.core.errors import ModelError
+from subbit.core.files import replace_file
 from subbit.data import Examples
-from subbit.errors import ModelError
 from subbit.export.device import dense_copy, device_bytes
 from subbit.export.measure import Written, measure
 from subbit.export.onnx_session import OnnxModel
 from subbit.export.onnx_writer import write_onnx
 from subbit.export.runs import TrainedRun
 from subbit.export.shrink import shrink
-from subbit.files import replace_file
 
 TOLERANCE = 1e-5
 """Largest difference of an output, in units of the largest output or of 1, whichever is more."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import subbit
-from subbit.errors import SubbitError
+from subbit.core.errors import SubbitError
 
 SERVER_KEYS = ("engine", "name", "folder")
 """Keys in which a node's settings may differ: how orders travel, and where the server puts its results."""

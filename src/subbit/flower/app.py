@@ -23,12 +23,12 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.utils import get_flwr_home
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 from subbit.flower.node import make_client_app
 
 if TYPE_CHECKING:
-    from subbit.config.load import Settings
-    from subbit.flower.memory import NodeMemory
+    from subbit.config.resolve import Settings
+    from subbit.flower.node_memory import NodeMemory
 
 MEMORY_KEY, QUOTA_KEY = "memory-folder", "memory-quota-mb"
 server_app = ServerApp()
@@ -61,7 +61,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def deployment_settings(run_config: Mapping[str, Any]) -> Settings:
     """The resolved settings. Flower flattens tables: `[deltamask.up] kappa` is `deltamask.up.kappa`."""
-    from subbit.config.load import resolve
+    from subbit.config.resolve import resolve
 
     values: dict[str, Any] = {}
     for key, value in run_config.items():
@@ -74,13 +74,13 @@ def deployment_settings(run_config: Mapping[str, Any]) -> Settings:
 
 
 def _configuration(context: Context) -> str:
-    from subbit.config.load import write_toml
+    from subbit.config.resolve import write_toml
 
     return write_toml(deployment_settings(context.run_config))
 
 
 def node_memory(context: Context) -> NodeMemory:
-    from subbit.flower.memory import DEFAULT_QUOTA_MB, NodeMemory
+    from subbit.flower.node_memory import DEFAULT_QUOTA_MB, NodeMemory
 
     folder = Path(str(context.node_config.get(MEMORY_KEY, get_flwr_home()))).expanduser()
     quota = context.node_config.get(QUOTA_KEY, DEFAULT_QUOTA_MB)

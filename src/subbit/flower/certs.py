@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from subbit.errors import ConfigError, RunFolderError
+from subbit.core.errors import ConfigError, RunFolderError
 
 VALID_DAYS = 365
 LOCAL_HOSTS = ("localhost", "127.0.0.1")

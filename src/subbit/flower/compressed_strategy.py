@@ -18,7 +18,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from subbit.errors import ConfigError, FrameError
+from subbit.core.errors import ConfigError, FrameError
 from subbit.flower.compression import RECORD, Compression, CompressionOrder, StrategyType, only_arrays
 from subbit.flower.layout import Layout, is_float
 

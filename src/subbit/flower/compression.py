@@ -28,9 +28,9 @@ from flwr.serverapp.strategy import Strategy
 
 from subbit.codecs import Codec, Kind, Shared, Vector, make_codec, registered_codecs
 from subbit.codecs.topk import with_error_feedback
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
+from subbit.core.randomness import derive_key
 from subbit.flower.layout import Layout
-from subbit.randomness import derive_key
 from subbit.wire.channel import Channel, Part, Where, up
 from subbit.wire.frame import EVERYONE
 

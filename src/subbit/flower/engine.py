@@ -17,8 +17,8 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from subbit.config.load import write_toml
-from subbit.errors import FrameError
+from subbit.config.resolve import write_toml
+from subbit.core.errors import FrameError
 from subbit.flower.announcement import Expected, configuration_digest
 from subbit.flower.mailbox import Mailbox
 from subbit.flower.records import (
@@ -30,10 +30,10 @@ from subbit.flower.records import (
 )
 from subbit.flower.roster import Roster, log
 from subbit.runtime.client import EvaluationOrder
+from subbit.runtime.client_memory import turn_number
 from subbit.runtime.engines import InProcess
-from subbit.runtime.memory import turn_number
+from subbit.runtime.high_loss import LOSS
 from subbit.runtime.messages import Failure, Order, Reply
-from subbit.runtime.selection import LOSS
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
 

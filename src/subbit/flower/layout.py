@@ -19,7 +19,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from subbit.codecs import Vector
-from subbit.errors import FrameError, ModelError
+from subbit.core.errors import FrameError, ModelError
 from subbit.models.template import Template
 
 NUMBERS = "biuf"  # Kinds of dtypes: booleans, integers, floats. Never objects.

@@ -10,11 +10,11 @@ from typing import Any
 
 import tomli_w
 
-from subbit.config.load import Settings
-from subbit.config.pieces import as_words
+from subbit.config.resolve import Settings
+from subbit.core.errors import ConfigError, RunFolderError
+from subbit.core.files import replace_file
+from subbit.core.pieces import as_words
 from subbit.core.plugins import recorded_files
-from subbit.errors import ConfigError, RunFolderError
-from subbit.files import replace_file
 from subbit.flower.certs import is_loopback
 
 FIRST_NODE_PORT = 9094

@@ -6,7 +6,7 @@ from importlib.resources import files
 from keyword import iskeyword
 from pathlib import Path
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 
 BESIDE = ("pyproject.toml", "README.md")
 PACKAGE = ("__init__.py", "client_app.py", "measure.py", "server_app.py", "task.py")

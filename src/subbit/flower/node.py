@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from subbit.errors import FrameError, SubbitError
+from subbit.core.errors import FrameError, SubbitError
 
 if TYPE_CHECKING:
-    from subbit.flower.memory import NodeMemory
+    from subbit.flower.node_memory import NodeMemory
     from subbit.flower.records import Assignment
     from subbit.runtime.messages import Reply
     from subbit.runtime.workplace import Workplace
@@ -85,7 +85,7 @@ def _workplace(configuration: str, job: str) -> Workplace:
     """Built once per process: a simulated node takes many turns in one, a real one takes one turn in each."""
     import torch
 
-    from subbit.config.load import resolve_recorded
+    from subbit.config.resolve import resolve_recorded
     from subbit.runtime.problem import build_problem
     from subbit.runtime.workplace import Workplace
 

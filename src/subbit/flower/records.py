@@ -27,11 +27,11 @@ from typing import Any, TypeVar, get_args
 
 from flwr.app import ConfigRecord, MessageType, MetricRecord, RecordDict
 
-from subbit.errors import FrameError
-from subbit.flower.memory import JOB_PATTERN
+from subbit.core.errors import FrameError
 from subbit.flower.node import FINISHED_ACTION
+from subbit.flower.node_memory import JOB_PATTERN
+from subbit.runtime.client_memory import NO_MEMORY, turn_number
 from subbit.runtime.downlink import MOST_MISSED
-from subbit.runtime.memory import NO_MEMORY, turn_number
 from subbit.runtime.messages import Failure, Order, Phase, Purpose, Reply
 
 FINISHED = f"{MessageType.QUERY}.{FINISHED_ACTION}"

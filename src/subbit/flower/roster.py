@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from subbit.errors import QuorumError
+from subbit.core.errors import QuorumError
 from subbit.flower.announcement import Expected, RefusedError, read_announcement
 from subbit.flower.mailbox import Mailbox
 from subbit.flower.records import printable

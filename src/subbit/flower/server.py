@@ -8,10 +8,10 @@ from pathlib import Path
 
 from flwr.serverapp import Grid
 
-from subbit.config.load import Settings, write_toml
+from subbit.config.resolve import Settings, write_toml
 from subbit.config.schema import AUTO_NAME
 from subbit.flower.engine import FlowerEngine
-from subbit.report.folder import RunFolder, is_started
+from subbit.runtime.folder import RunFolder, is_started
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result, run_job
 from subbit.runtime.workplace import Workplace

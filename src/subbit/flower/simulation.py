@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from subbit.config.load import write_toml
+from subbit.config.resolve import write_toml
+from subbit.core.errors import SubbitError
 from subbit.core.plugins import loaded_plugins
-from subbit.errors import SubbitError
-from subbit.report.folder import RunFolder
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result
 
@@ -37,8 +37,8 @@ def simulate(
     except ImportError:
         raise SubbitError("engine=flower needs Flower: pip install 'subbit[flower]'") from None
 
-    from subbit.flower.memory import NodeMemory
     from subbit.flower.node import make_client_app
+    from subbit.flower.node_memory import NodeMemory
     from subbit.flower.server import serve
 
     plugins = loaded_plugins()

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from subbit.config.values import require
 from subbit.core.registry import make_registry, register
+from subbit.core.values import require
 
 make_registry("optimizer")
 NOT_FOR_A_VECTOR = ("LBFGS", "SparseAdam", "Muon", "Optimizer")

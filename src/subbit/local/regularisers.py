@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subbit.config.values import require
+from subbit.core.errors import ModelError
 from subbit.core.registry import make_registry, register
+from subbit.core.values import require
 from subbit.data.examples import Examples
-from subbit.errors import ModelError
 from subbit.local.training import PLAIN, Hooks
 from subbit.models.flat import FlatModel
-from subbit.models.selection import find_head
+from subbit.models.select import find_head
 from subbit.models.task import Task, Turn
 
 make_registry("regulariser")

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from subbit.config.values import require
+from subbit.core.randomness import numpy_generator
+from subbit.core.values import require
 from subbit.data.examples import Examples
 from subbit.local.training import Local
 from subbit.models.task import Task
-from subbit.randomness import numpy_generator
 
 VALIDATION_BATCH = 512
 

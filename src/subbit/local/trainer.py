@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.config.pieces import choice
-from subbit.config.values import require
+from subbit.core.errors import ConfigError
+from subbit.core.pieces import choice
+from subbit.core.randomness import derive_key
+from subbit.core.values import require
 from subbit.data.examples import Examples
-from subbit.errors import ConfigError
 from subbit.local.regularisers import NoRegulariser, Regulariser
 from subbit.local.stopping import StoppedLocal, Stopping
 from subbit.local.training import PLAIN, Hooks, Local, train_locally
-from subbit.maps.base import BoundMap
+from subbit.maps.bound import BoundMap
 from subbit.models.reparametrisation import Identity
 from subbit.models.task import Task, Turn
 from subbit.privacy.mechanism import GaussianMechanism
-from subbit.privacy.pieces import NoPrivacy, Privacy
+from subbit.privacy.privacy import NoPrivacy, Privacy
 from subbit.privacy.sampling import Sampling, system_key
-from subbit.randomness import derive_key
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from subbit.config.pieces import choice
-from subbit.config.values import require
+from subbit.core.errors import SubbitError
+from subbit.core.pieces import choice
+from subbit.core.randomness import derive_key, torch_randomness
+from subbit.core.values import require
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
-from subbit.errors import SubbitError
 from subbit.local.optimizers import Adam, OptimizerPiece
 from subbit.models.reparametrisation import Reparametrisation
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key, torch_randomness
 
 
 class TrainingError(SubbitError):

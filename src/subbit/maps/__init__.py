@@ -3,6 +3,6 @@
 from subbit.maps import masks as masks
 from subbit.maps import projection as projection
 from subbit.maps import weights as weights
-from subbit.maps.base import BoundMap as BoundMap
-from subbit.maps.base import MapPiece as MapPiece
+from subbit.maps.bound import BoundMap as BoundMap
+from subbit.maps.bound import MapPiece as MapPiece
 from subbit.maps.weights import MapChoice as MapChoice

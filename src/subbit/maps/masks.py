@@ -18,16 +18,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from subbit.codecs import Vector
-from subbit.codecs.base import Bits
-from subbit.codecs.bits import pack_bits, unpack_bits
+from subbit.codecs.codec import Bits
+from subbit.codecs.packed import pack_bits, unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
-from subbit.config.values import require
+from subbit.core.randomness import derive_key
 from subbit.core.registry import register
-from subbit.maps.base import FULL, BoundMap, added, as_thresholds
+from subbit.core.values import require
+from subbit.maps.bound import FULL, BoundMap, added, as_thresholds
 from subbit.models.popup import signed_weights
 from subbit.models.reparametrisation import SCORE_LIMIT, BernoulliMask, ThresholdMask, clamp_scores_
 from subbit.models.task import Task
-from subbit.randomness import derive_key
 
 Network = Literal["expected", "sampled", "thresholded"]
 

@@ -1,5 +1,5 @@
 """Weights as a random sparse map of a short vector of probabilities: w = Q z, z ~ Bern(p), or w = w0 + spread * Q (z -
-1/2) around pre-trained weights. Q is drawn from the seed on every machine (`subbit.models.projection`; paper 002)."""
+1/2) around pre-trained weights. Q is drawn from the seed on every machine (`subbit.models.sparse_matrix`; paper 002)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 from subbit.codecs import Vector
-from subbit.codecs.base import Bits
-from subbit.codecs.bits import unpack_bits
+from subbit.codecs.codec import Bits
+from subbit.codecs.packed import unpack_bits
 from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
-from subbit.config.values import require
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.core.randomness import derive_key
 from subbit.core.registry import register
-from subbit.errors import ConfigError, PayloadError
-from subbit.maps.base import FULL, BoundMap, added, as_thresholds
+from subbit.core.values import require
+from subbit.maps.bound import FULL, BoundMap, added, as_thresholds
 from subbit.maps.masks import Network, select_blocks
-from subbit.models.projection import Projected, Projection, fan_ins
 from subbit.models.quantiles import beta_table
-from subbit.models.selection import parameter_kinds
+from subbit.models.select import parameter_kinds
+from subbit.models.sparse_matrix import Projected, Projection, fan_ins
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key
 
 
 @register("map", "projection")

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 
 from subbit.codecs import Vector
-from subbit.config.pieces import choice
+from subbit.core.pieces import choice
 from subbit.core.registry import register
-from subbit.maps.base import BoundMap, MapPiece
+from subbit.maps.bound import BoundMap, MapPiece
 from subbit.models.reparametrisation import Identity
 from subbit.models.task import Task
 

@@ -32,17 +32,17 @@ import torch
 from torch import Tensor, nn
 
 from subbit.codecs import Vector
+from subbit.core.errors import ModelError
 from subbit.data.examples import Examples
-from subbit.errors import ModelError
-from subbit.exchange.base import Payloads, Update
+from subbit.exchange.exchange import Payloads, Update
 from subbit.exchange.signs import SignsDown, SignsExchange, SignsUp
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
-from subbit.maps.base import BoundMap
-from subbit.methods.base import Method
+from subbit.maps.bound import BoundMap
+from subbit.methods.method import Method
 from subbit.models.binary import BinaryWeights, binarise_activations_
 from subbit.models.flat import FlatModel
-from subbit.models.selection import find_head, parameter_kinds
+from subbit.models.select import find_head, parameter_kinds
 from subbit.models.task import Task, Turn
 
 OWN = "latents"

@@ -24,20 +24,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.aggregate import MEDIAN, SignedCounts
-from subbit.aggregate.pieces import Mean, Median, Trimmed
+from subbit.aggregate.aggregators import Mean, Median, Trimmed
 from subbit.codecs import Shared, make_codec
-from subbit.codecs.bits import count_ones
+from subbit.codecs.packed import count_ones
 from subbit.codecs.sampler import Thresholds, sample_bits
-from subbit.config.pieces import choice
-from subbit.exchange.base import Exchange, Part, Payloads, State
+from subbit.core.pieces import choice
+from subbit.core.randomness import derive_key
+from subbit.exchange.exchange import Exchange, Part, Payloads, State
 from subbit.exchange.grid import LEVELS, GridChanges, ThetaGrid, check_server_rate
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
-from subbit.maps.base import FULL, as_thresholds
+from subbit.maps.bound import FULL, as_thresholds
 from subbit.maps.masks import Mask, MaskMap
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key
 
 
 def counts_flips(aggregator: Any) -> bool:

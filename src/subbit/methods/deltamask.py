@@ -27,23 +27,23 @@ import numpy as np
 import torch
 
 from subbit.codecs import Codec
-from subbit.codecs.base import Bits
-from subbit.codecs.bits import bits_of_positions, count_ones, positions_of_bits
-from subbit.codecs.choose import Flips
+from subbit.codecs.codec import Bits
+from subbit.codecs.packed import bits_of_positions, count_ones, positions_of_bits
 from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
-from subbit.config.pieces import choice
-from subbit.config.values import require
-from subbit.exchange.bits import BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved
-from subbit.exchange.choose import bits_or_vectors
+from subbit.codecs.smallest import Flips
+from subbit.core.pieces import choice
+from subbit.core.randomness import NOBODY, derive_key
+from subbit.core.values import require
+from subbit.exchange.by_codec import bits_or_vectors
+from subbit.exchange.posterior import BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
-from subbit.maps.base import FULL
+from subbit.maps.bound import FULL
 from subbit.maps.masks import MaskMap, bernoulli_divergence
 from subbit.maps.weights import MapChoice
-from subbit.methods.base import Method
 from subbit.methods.fedpm import carries_masks
+from subbit.methods.method import Method
 from subbit.models.task import Task, Turn
-from subbit.randomness import NOBODY, derive_key
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Ramanujan, Wortsman, Kembhavi, Farhadi, Rastegari: "What's Hidden in a Randomly 
     network  w0 * m
 
 The paper speaks of the highest scores and its code ranks magnitudes; so does this. A reference: with clients=1 it is
-the central algorithm, see `subbit.methods.central`.
+the central algorithm, see `subbit.exchange.whole_scores`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import torch
 
 from subbit.codecs import Vector
 from subbit.codecs.sampler import uniforms
-from subbit.config.values import require
-from subbit.local.central import CentralTrainer
+from subbit.core.randomness import derive_key
+from subbit.core.values import require
+from subbit.exchange.whole_scores import central_exchange
+from subbit.local.kept_moments import CentralTrainer
 from subbit.local.optimizers import Sgd
 from subbit.local.training import Local
-from subbit.maps.base import BoundMap
+from subbit.maps.bound import BoundMap
 from subbit.maps.masks import select_blocks
-from subbit.methods.base import Method
-from subbit.methods.central import central_exchange
+from subbit.methods.method import Method
 from subbit.models.popup import TopMask, signed_weights
 from subbit.models.task import Task
-from subbit.randomness import derive_key
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import ClassVar
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import LocalWeights, Trainer
 from subbit.maps import MapChoice
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.methods.variants import Variant
 from subbit.models.task import Task
 

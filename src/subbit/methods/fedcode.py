@@ -27,18 +27,18 @@ import numpy as np
 
 from subbit.aggregate import WeightedMean
 from subbit.codecs import Vector, make_codec
-from subbit.codecs.fedcode import fit_codebook
-from subbit.config.values import require
+from subbit.codecs.codebook import fit_codebook
+from subbit.core.errors import FrameError, PayloadError
+from subbit.core.values import require
 from subbit.data.examples import Examples
-from subbit.errors import FrameError, PayloadError
-from subbit.exchange.base import Held, Part, Payloads, State, Update, as_float32, farthest_by_view
+from subbit.exchange.exchange import Held, Part, Payloads, State, Update, as_float32, farthest_by_view
 from subbit.exchange.honest import check_within
 from subbit.exchange.vectors import VectorExchange
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
 from subbit.maps.weights import WeightMap
-from subbit.methods.base import Method
 from subbit.methods.fedavg import FedAvgParameters
+from subbit.methods.method import Method
 from subbit.models.task import Task, Turn
 
 

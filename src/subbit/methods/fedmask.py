@@ -28,15 +28,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from subbit.codecs.base import Bits
-from subbit.codecs.bits import pack_bits
+from subbit.codecs.codec import Bits
+from subbit.codecs.packed import pack_bits
 from subbit.data.examples import Examples
-from subbit.exchange.base import Update
+from subbit.exchange.exchange import Update
 from subbit.local.training import Hooks, train_locally
-from subbit.methods.base import Method
 from subbit.methods.fedmask_exchange import OverlapExchange, View
 from subbit.methods.fedmask_network import Booleans, MaskedNetwork
 from subbit.methods.fedmask_parameters import FedMaskParameters
+from subbit.methods.method import Method
 from subbit.models.structure import group_lasso
 from subbit.models.task import Task, Turn
 from subbit.privacy.mechanism import GaussianMechanism

@@ -14,13 +14,13 @@ from torch import Tensor
 from subbit.aggregate import WeightedMean
 from subbit.aggregate.overlap import SHARED, Overlap
 from subbit.codecs import Counts, Shared, Vector, make_codec
-from subbit.codecs.base import Bits
-from subbit.codecs.bits import pack_bits, unpack_bits
-from subbit.config.values import require
-from subbit.errors import PayloadError
-from subbit.exchange.base import Exchange, Part, Payloads, State, as_float32
-from subbit.exchange.bits import MOST_MASKS
+from subbit.codecs.codec import Bits
+from subbit.codecs.packed import pack_bits, unpack_bits
+from subbit.core.errors import PayloadError
+from subbit.core.values import require
+from subbit.exchange.exchange import Exchange, Part, Payloads, State, as_float32
 from subbit.exchange.honest import FAR, largest
+from subbit.exchange.posterior import MOST_MASKS
 from subbit.methods.fedmask_network import Booleans, MaskedNetwork
 from subbit.methods.fedmask_parameters import FedMaskParameters
 from subbit.models.structure import empty_groups

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.codecs import Vector
-from subbit.codecs.bits import unpack_bits
-from subbit.errors import ConfigError
-from subbit.maps.base import BoundMap
+from subbit.codecs.packed import unpack_bits
+from subbit.core.errors import ConfigError
+from subbit.core.randomness import derive_key
+from subbit.maps.bound import BoundMap
 from subbit.methods.fedmask_parameters import FedMaskParameters
 from subbit.models.hard_mask import HardMask, frozen_weights
 from subbit.models.structure import masked_layers, places_of
 from subbit.models.task import Task
-from subbit.randomness import derive_key
 
 Booleans = NDArray[np.bool_]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from subbit.codecs import Codec, Kind
-from subbit.codecs.base import Bits
-from subbit.codecs.choose import Mask
-from subbit.config.pieces import choice
-from subbit.config.values import require
+from subbit.codecs.codec import Bits
+from subbit.codecs.smallest import Mask
+from subbit.core.pieces import choice
+from subbit.core.values import require
 from subbit.local.training import Local
 from subbit.maps.masks import select_blocks
 from subbit.models.structure import Layer, Structures

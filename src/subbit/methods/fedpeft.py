@@ -26,13 +26,13 @@ import numpy as np
 from torch import nn
 
 from subbit.aggregate import WeightedMean
-from subbit.config.pieces import choice
-from subbit.config.values import require
-from subbit.exchange.base import Payloads, State, as_float32
+from subbit.core.pieces import choice
+from subbit.core.values import require
+from subbit.exchange.exchange import Payloads, State, as_float32
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import LocalWeights, Trainer
 from subbit.maps.weights import Weights
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.models.task import Task
 from subbit.peft.products import Factors, find_factors, products, with_products
 from subbit.peft.tuning import Bias, Lora, Tuning

@@ -18,21 +18,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from subbit.codecs import Codec, Kind
-from subbit.codecs.choose import Mask
 from subbit.codecs.klms import Klms
 from subbit.codecs.sampler import Thresholds
-from subbit.config.pieces import choice
-from subbit.exchange.bits import BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved
-from subbit.exchange.choose import bits_or_vectors
+from subbit.codecs.smallest import Mask
+from subbit.core.pieces import choice
+from subbit.core.randomness import derive_key
+from subbit.exchange.by_codec import bits_or_vectors
+from subbit.exchange.posterior import BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
-from subbit.maps.base import FULL
+from subbit.maps.bound import FULL
 from subbit.maps.masks import MaskMap, bernoulli_divergence
 from subbit.maps.weights import MapChoice
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.methods.variants import Variant
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key
 
 
 def carries_masks(codec: Any) -> bool:

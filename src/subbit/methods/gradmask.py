@@ -33,23 +33,23 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from subbit.codecs import Shared, Vector, make_codec
-from subbit.codecs.bits import pack_bits, unpack_bits
+from subbit.codecs.packed import pack_bits, unpack_bits
 from subbit.codecs.topk import TopK
-from subbit.config.values import require
+from subbit.core.randomness import NOBODY, derive_key
+from subbit.core.values import require
 from subbit.data.examples import Examples
-from subbit.exchange.base import Part, Payloads, State, Update, as_float32
+from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.exchange.honest import check_not_negative, check_within
 from subbit.exchange.vectors import VectorExchange, VectorUp
 from subbit.local.trainer import Trainer
 from subbit.local.training import Hooks
 from subbit.maps.weights import WeightMap
-from subbit.methods.base import Method
 from subbit.methods.gradmask_masks import Kept, Scene
 from subbit.methods.gradmask_parameters import GradMaskParameters
+from subbit.methods.method import Method
 from subbit.methods.sensitivity import LeastSensitive
 from subbit.models.sparse_sgd import SparseSGDM
 from subbit.models.task import Task, Turn
-from subbit.randomness import NOBODY, derive_key
 
 
 class GradMask(Method[GradMaskParameters]):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from subbit.aggregate.pieces import Mean
+from subbit.aggregate.aggregators import Mean
 from subbit.codecs.dense import Dense
-from subbit.config.pieces import choice
-from subbit.config.values import require
+from subbit.core.pieces import choice
+from subbit.core.values import require
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorUp
 from subbit.local.optimizers import Sgd
 from subbit.local.training import Local

@@ -24,18 +24,18 @@ from torch.nn import functional
 
 from subbit.aggregate import WeightedMean
 from subbit.codecs import Shared, make_codec
+from subbit.core.errors import ModelError
+from subbit.core.randomness import derive_key
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
-from subbit.errors import ModelError
-from subbit.exchange.base import Part, Payloads, State, Update, as_float32
+from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.exchange.honest import FAR, check_statistics, check_within, largest
 from subbit.local.training import Local
-from subbit.methods.base import Method
-from subbit.models.heads import LdaStatistics, solve
-from subbit.models.selection import find_head
+from subbit.methods.method import Method
+from subbit.models.head_start import LdaStatistics, solve
+from subbit.models.select import find_head
 from subbit.models.task import Task, Turn
 from subbit.privacy.mechanism import GaussianMechanism
-from subbit.randomness import derive_key
 
 FEATURE_BATCH = 128
 

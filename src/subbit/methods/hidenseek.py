@@ -26,17 +26,17 @@ from torch import Tensor
 
 from subbit.codecs import Vector
 from subbit.codecs.sampler import uniforms
-from subbit.config.values import require
+from subbit.core.randomness import derive_key
+from subbit.core.values import require
 from subbit.exchange.signs import NOTHING, SignsDown, SignsExchange, SignsUp
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
-from subbit.maps.base import BoundMap
+from subbit.maps.bound import BoundMap
 from subbit.maps.masks import select_blocks
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.models.pruning import input_of_ones, surviving_places
 from subbit.models.reparametrisation import SignMask
 from subbit.models.task import Task
-from subbit.randomness import derive_key
 
 
 @dataclass(frozen=True)

@@ -28,19 +28,19 @@ import torch
 from numpy.typing import NDArray
 
 from subbit.codecs import Vector
-from subbit.config.values import require
+from subbit.core.errors import ModelError
+from subbit.core.values import require
 from subbit.data.examples import Examples
-from subbit.errors import ModelError
-from subbit.exchange.base import State, Update
+from subbit.exchange.exchange import State, Update
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
-from subbit.maps.base import BoundMap
+from subbit.maps.bound import BoundMap
 from subbit.maps.weights import Weights
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.models.flat import FlatModel
 from subbit.models.reparametrisation import Identity
-from subbit.models.selection import find_head
+from subbit.models.select import find_head
 from subbit.models.task import Task, Turn
 
 

@@ -26,18 +26,18 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from subbit.config.values import require
+from subbit.core.randomness import derive_key
+from subbit.core.values import require
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
-from subbit.exchange.base import Update
+from subbit.exchange.exchange import Update
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.optimizers import Sgd
 from subbit.local.trainer import Trainer
 from subbit.local.training import Hooks, Local, train_locally
 from subbit.maps.weights import Weights
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key
 
 LEAST_TO_SPLIT = 4
 

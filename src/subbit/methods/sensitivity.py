@@ -27,13 +27,13 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from subbit.config.values import require
+from subbit.core.randomness import derive_key, numpy_generator, torch_generator
 from subbit.core.registry import register
+from subbit.core.values import require
 from subbit.data.examples import Examples
 from subbit.local.training import TrainingError
 from subbit.methods.gradmask_masks import Kept, Scene, Source, keep_exactly, places_of_share
 from subbit.models.flat import FlatModel
-from subbit.randomness import derive_key, numpy_generator, torch_generator
 
 
 @register("gradient-mask", "least-sensitive")

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from subbit.aggregate import WeightedMean
 from subbit.data.examples import Examples
-from subbit.exchange.base import Part, Payloads, State, Update
+from subbit.exchange.exchange import Part, Payloads, State, Update
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
 from subbit.maps.weights import Weights
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.models.task import Task, Turn
 
 

@@ -39,10 +39,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from subbit.aggregate.pieces import Accumulator, Aggregator, Mean, averages_vectors
+from subbit.aggregate.aggregators import Accumulator, Aggregator, Mean, averages_vectors
 from subbit.codecs import Shared, Vector
-from subbit.config.pieces import choice
-from subbit.exchange.base import Exchange, Part, Payloads, State, as_float32
+from subbit.core.pieces import choice
+from subbit.core.randomness import derive_key
+from subbit.exchange.exchange import Exchange, Part, Payloads, State, as_float32
 from subbit.exchange.grid import LEVELS, GridChanges, Levels, ScoreGrid, check_server_rate
 from subbit.exchange.honest import check_within
 from subbit.exchange.important import ImportantUp
@@ -50,10 +51,9 @@ from subbit.local.optimizers import Sgd
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
 from subbit.maps.masks import Mask, MaskMap
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.models.reparametrisation import SCORE_LIMIT
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key
 
 ROUNDING = 1.001
 """Slack of sums in float32."""

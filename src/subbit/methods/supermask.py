@@ -8,7 +8,7 @@ Zhou, Lan, Liu, Yosinski: "Deconstructing Lottery Tickets: Zeros, Signs, and the
              w0 * theta (`expected`); w0 * [theta >= 1/2] (`thresholded`)
 
 The root of all stochastic masks here, and a reference: with clients=1 it is the central algorithm, see
-`subbit.methods.central`. The other networks' accuracies tell what its randomness costs.
+`subbit.exchange.whole_scores`. The other networks' accuracies tell what its randomness costs.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from torch import Tensor
 
 from subbit.aggregate import WeightedMean
 from subbit.codecs import Vector, make_codec
-from subbit.config.values import require
+from subbit.core.randomness import derive_key
+from subbit.core.values import require
 from subbit.data.examples import Examples
-from subbit.exchange.base import Part, Payloads, State, Update, as_float32
+from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.exchange.honest import check_not_negative, check_within, largest
 from subbit.exchange.vectors import VectorExchange
-from subbit.local.central import CentralTrainer
+from subbit.exchange.whole_scores import central_exchange
+from subbit.local.kept_moments import CentralTrainer
 from subbit.local.training import Local
-from subbit.maps.base import BoundMap
+from subbit.maps.bound import BoundMap
 from subbit.maps.masks import select_blocks
-from subbit.methods.base import Method
-from subbit.methods.central import central_exchange
+from subbit.methods.method import Method
 from subbit.models.popup import RescaledMask, signed_weights
 from subbit.models.reparametrisation import SCORE_LIMIT, BernoulliMask, clamp_scores_
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key
 
 CANDIDATE_BATCH = 128
 CANDIDATES = "candidates"

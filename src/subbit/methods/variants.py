@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from subbit.methods.base import Method
+from subbit.methods.method import Method
 from subbit.models.task import Task
 
 

@@ -26,23 +26,23 @@ from typing import Any, ClassVar
 import numpy as np
 
 from subbit.codecs import Codec
-from subbit.codecs.base import Bits
-from subbit.codecs.bits import count_ones
-from subbit.codecs.choose import Flips
+from subbit.codecs.codec import Bits
+from subbit.codecs.packed import count_ones
 from subbit.codecs.sampler import Thresholds, sample_bits
-from subbit.config.pieces import choice
+from subbit.codecs.smallest import Flips
+from subbit.core.pieces import choice
+from subbit.core.randomness import derive_key
 from subbit.data.examples import Examples
-from subbit.exchange.base import State, Update
-from subbit.exchange.bits import Beta, BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved, counts_of
-from subbit.exchange.choose import bits_or_vectors
+from subbit.exchange.by_codec import bits_or_vectors
+from subbit.exchange.exchange import State, Update
+from subbit.exchange.posterior import Beta, BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved, counts_of
 from subbit.local.stopping import StoppedLocal
 from subbit.local.trainer import Trainer
-from subbit.maps.base import FULL, as_thresholds
+from subbit.maps.bound import FULL, as_thresholds
 from subbit.maps.projection import ProjectionMap
-from subbit.methods.base import Method
 from subbit.methods.fedpm import carries_masks
+from subbit.methods.method import Method
 from subbit.models.task import Task, Turn
-from subbit.randomness import derive_key
 
 
 @dataclass(frozen=True)

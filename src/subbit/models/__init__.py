@@ -2,9 +2,9 @@
 
 from subbit.models.classifier import Classifier
 from subbit.models.flat import FlatModel, model_sha256
-from subbit.models.load import ModelInfo, load_classifier, model_names
+from subbit.models.load_model import ModelInfo, load_classifier, model_names
 from subbit.models.reparametrisation import BernoulliMask, Identity, Reparametrisation, SignMask, ThresholdMask
-from subbit.models.selection import find_blocks, find_head, select_parameters
+from subbit.models.select import find_blocks, find_head, select_parameters
 from subbit.models.template import Template
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import float32, nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.models.classifier import Classifier, Kind
 
 

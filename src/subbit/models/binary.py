@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.models.reparametrisation import Reparametrisation
 
 ACTIVATION_CLASS = re.compile(r"relu|gelu|silu|swish|tanh|activation", re.IGNORECASE)

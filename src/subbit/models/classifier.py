@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 
 POOLINGS = ("cls", "mean", "pooled")
 Kind = Literal["image", "video", "text"]

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.models.classifier import Classifier
-from subbit.models.heads import kaiming_
+from subbit.models.head_start import kaiming_
 from subbit.models.small import SmallNetwork
 
 HUB_PREFIX = "timm/convmixer_"

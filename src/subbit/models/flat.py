@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from subbit.errors import ModelError
-from subbit.models.selection import select_parameters
+from subbit.core.errors import ModelError
+from subbit.models.select import select_parameters
 from subbit.models.template import Template
 
 BATCHNORM_POLICIES = ("frozen", "batch", "average")

@@ -22,9 +22,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from subbit.core.randomness import torch_generator
 from subbit.models.reparametrisation import SCORE_LIMIT, Reparametrisation
 from subbit.models.structure import Layer
-from subbit.randomness import torch_generator
 
 
 class HardMask(Reparametrisation):

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.models.reparametrisation import BernoulliMask, Reparametrisation
 from subbit.models.template import Template
 

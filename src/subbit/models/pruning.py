@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.models.flat import FlatModel
 
 Places = NDArray[np.int64]

@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.codecs.jit import njit
 from subbit.codecs.sampler import uniforms
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
+from subbit.core.jit import njit
 
 SCORE_LIMIT = 10.0
 """sigmoid(10) = 0.99995. From about 17 on theta is 1.0 in float32, its derivative zero, and the score stuck there."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 
 
 class SmallNetwork(nn.Module):

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 
 MomentumPolicy = Literal["none", "buffer", "update"]
 

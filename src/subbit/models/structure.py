@@ -26,9 +26,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.models.flat import FlatModel
-from subbit.models.selection import find_head, parameter_kinds
+from subbit.models.select import find_head, parameter_kinds
 
 EPSILON = 1e-12
 GATES = 4  # Rows of an LSTM's weights: input, forget, cell and output gate, one quarter each.

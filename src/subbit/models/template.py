@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 
 
 @dataclass(frozen=True)

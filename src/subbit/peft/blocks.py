@@ -6,8 +6,8 @@ import re
 
 from torch import nn
 
-from subbit.errors import ModelError
-from subbit.models.selection import find_blocks
+from subbit.core.errors import ModelError
+from subbit.models.select import find_blocks
 
 ATTENTION = re.compile("attention|attn", re.IGNORECASE)
 PROJECTIONS = (("q_proj", "v_proj"), ("query", "value"), ("q_lin", "v_lin"), ("qkv",))

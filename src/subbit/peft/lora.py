@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from subbit.errors import ConfigError, ModelError
-from subbit.models.selection import find_head
+from subbit.core.errors import ConfigError, ModelError
+from subbit.models.select import find_head
 from subbit.peft.blocks import query_and_value, transformer_blocks
 
 WEIGHTS_FILE, HEAD_FILE = "adapter_model.safetensors", "head.safetensors"

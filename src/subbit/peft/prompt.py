@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from subbit.errors import ModelError
+from subbit.core.errors import ModelError
 from subbit.peft.blocks import transformer_blocks, width_of
 
 

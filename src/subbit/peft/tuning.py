@@ -18,14 +18,14 @@ from typing import ClassVar, Literal, Protocol
 
 from torch import nn
 
-from subbit.config.values import require
+from subbit.core.errors import ModelError
+from subbit.core.randomness import torch_randomness
 from subbit.core.registry import make_registry, register
-from subbit.errors import ModelError
-from subbit.models.selection import select_parameters
+from subbit.core.values import require
+from subbit.models.select import select_parameters
 from subbit.peft.adapter import add_adapters
 from subbit.peft.lora import add_lora
 from subbit.peft.prompt import add_prompts
-from subbit.randomness import torch_randomness
 
 TUNINGS = make_registry("tuning")
 BIAS_PATTERNS = ("*bias", "*.bias_[ih]h_l*")

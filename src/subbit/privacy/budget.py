@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from subbit.errors import ConfigError
+from subbit.core.errors import ConfigError
 
 Accountant = Literal["rdp", "prv"]
 

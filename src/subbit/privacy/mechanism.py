@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import torch
 
+from subbit.core.randomness import derive_key, numpy_generator
 from subbit.data.examples import Examples
 from subbit.models.task import Task, Turn
 from subbit.privacy.per_sample import PerSampleGradients
-from subbit.privacy.pieces import Privacy
+from subbit.privacy.privacy import Privacy
 from subbit.privacy.refusals import refuse_module
 from subbit.privacy.sampling import Sampling, system_key
-from subbit.randomness import derive_key, numpy_generator
 
 
 class GaussianMechanism:

@@ -1,4 +1,4 @@
-"""Networks and runs for which a guarantee would be wrong: refused before the first round, saying why."""
+"""Networks for which a guarantee would be wrong: refused before the first round, saying why."""
 
 from __future__ import annotations
 
@@ -8,33 +8,12 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from subbit.config.schema import RunConfig
+from subbit.core.errors import ModelError
+from subbit.core.randomness import derive_key, torch_randomness
 from subbit.data.examples import Examples
-from subbit.errors import ConfigError, ModelError
 from subbit.models.flat import FlatModel
 from subbit.models.task import Task
 from subbit.privacy.per_sample import PerSampleGradients
-from subbit.privacy.pieces import Privacy
-from subbit.randomness import derive_key, torch_randomness
-
-
-def refuse_run(run: RunConfig, parameters: Any) -> None:
-    """What else of a run looks at the clients' examples, or lets others take the noise away again."""
-    privacy = getattr(getattr(parameters, "local", None), "privacy", None)
-    if not isinstance(privacy, Privacy):
-        return
-    asked = f"privacy={privacy.name}"
-    if run.head in ("probe", "lda"):
-        raise ConfigError(
-            f"{asked}: head={run.head} fits the head on the clients' examples without noise; "
-            "use head=kaiming or head=keep, and a selection that trains the head"
-        )
-    if run.selection != "uniform":
-        raise ConfigError(f"{asked}: selection={run.selection} tells losses without noise; use selection=uniform")
-    if run.engine == "deployment" and privacy.noise_source == "seed":
-        raise ConfigError(
-            f"{asked}: everyone in a deployment knows the seed and could take the noise away; use noise_source=system"
-        )
 
 
 def refuse_module(task: Task, gradients: PerSampleGradients) -> None:

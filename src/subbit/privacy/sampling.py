@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.randomness import numpy_generator
+from subbit.core.randomness import numpy_generator
 
 
 def system_key() -> int:

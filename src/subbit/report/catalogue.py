@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from subbit.core.errors import ConfigError
 from subbit.core.registry import OWNERS, REGISTRIES, first_line, nearest
-from subbit.errors import ConfigError
 
 
 def catalogue(what: str) -> list[dict[str, Any]]:
@@ -21,7 +21,7 @@ def _others(kind: str) -> list[dict[str, Any]]:
 
 
 def _methods() -> list[dict[str, Any]]:
-    from subbit.methods.registry import find_method, method_names
+    from subbit.methods.names import find_method, method_names
 
     return [
         {

@@ -10,9 +10,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from subbit.config.load import Settings, resolve
-from subbit.errors import ConfigError
-from subbit.methods.registry import find_method
+from subbit.config.resolve import Settings, resolve
+from subbit.core.errors import ConfigError
+from subbit.methods.names import find_method
 
 MEGABYTE = 1e6
 

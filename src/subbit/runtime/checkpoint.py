@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.array_files import DIGEST, Arrays, read_arrays, write_arrays
-from subbit.errors import RunFolderError
+from subbit.core.array_files import DIGEST, Arrays, read_arrays, write_arrays
+from subbit.core.errors import RunFolderError
 from subbit.runtime.downlink import Broadcasts
 from subbit.runtime.round import ServerState
 

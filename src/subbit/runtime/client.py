@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subbit.codecs import Kind
-from subbit.codecs.bits import count_ones
-from subbit.errors import SubbitError
-from subbit.methods.base import Method, State, Turn, Update
+from subbit.codecs.packed import count_ones
+from subbit.core.errors import SubbitError
+from subbit.methods.method import Method, State, Turn, Update
+from subbit.runtime.client_memory import Memory, turn_number
 from subbit.runtime.downlink import receive
-from subbit.runtime.memory import Memory, turn_number
+from subbit.runtime.high_loss import own_loss, pack_loss
 from subbit.runtime.messages import Failure, Frames, Order, Reply, decode_parts, encode_parts
-from subbit.runtime.selection import own_loss, pack_loss
 from subbit.runtime.workplace import Workplace
 from subbit.wire.channel import up
 

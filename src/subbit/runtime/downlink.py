@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from subbit.errors import FrameError
-from subbit.methods.base import Held, Method, State
+from subbit.core.errors import FrameError
+from subbit.methods.method import Held, Method, State
 from subbit.runtime.messages import Frames, Order, Phase, decode_parts, encode_parts
 from subbit.wire.channel import down
 

@@ -14,11 +14,11 @@ import torch
 import torch.multiprocessing  # Tensors go to a process through shared memory once this is imported.
 from numpy.typing import NDArray
 
-from subbit.config.load import Settings
+from subbit.config.resolve import Settings
+from subbit.core.errors import WorkerError
 from subbit.core.plugins import Plugins, loaded_plugins
-from subbit.errors import WorkerError
 from subbit.runtime.client import EvaluationOrder, client_turn, evaluation_turn
-from subbit.runtime.memory import Memories
+from subbit.runtime.client_memory import Memories
 from subbit.runtime.messages import Failure, Order, Reply
 from subbit.runtime.pool import Died, Pool
 from subbit.runtime.problem import Problem

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.errors import ConfigError, QuorumError
-from subbit.randomness import derive_key
+from subbit.core.errors import ConfigError, QuorumError
+from subbit.core.randomness import derive_key
 from subbit.runtime.client import EvaluationOrder
 from subbit.runtime.downlink import make_downlink
 from subbit.runtime.engines import Engine

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from subbit.errors import FrameError, PayloadError, SubbitError
-from subbit.methods.base import Method, State
+from subbit.core.errors import FrameError, PayloadError, SubbitError
+from subbit.methods.method import Method, State
 from subbit.runtime.messages import Failure, Frames, Phase, decode_parts
 from subbit.wire.channel import up
 

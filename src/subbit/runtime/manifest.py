@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from subbit.appended_file import Mark
-from subbit.errors import RunFolderError
-from subbit.files import replace_file
+from subbit.core.appended_file import Mark
+from subbit.core.errors import RunFolderError
+from subbit.core.files import replace_file
 from subbit.wire.ledger import Totals
 
 FORMAT = 3

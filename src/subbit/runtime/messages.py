@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from subbit.codecs import Shared
-from subbit.errors import FrameError
-from subbit.methods.base import Method, Payloads
-from subbit.runtime.memory import NO_MEMORY
+from subbit.core.errors import FrameError
+from subbit.methods.method import Method, Payloads
+from subbit.runtime.client_memory import NO_MEMORY
 from subbit.wire.channel import Channel, Part, Where
 from subbit.wire.frame import EVERYONE, Direction
 

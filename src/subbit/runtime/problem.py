@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from subbit.config.schema import GIVEN, RunConfig
+from subbit.core.errors import ConfigError
+from subbit.core.randomness import derive_key
 from subbit.data import Examples, SplitSummary, load_dataset, partition, summarise_split
-from subbit.errors import ConfigError
 from subbit.models import load_classifier
-from subbit.models.load import is_small
-from subbit.randomness import derive_key
+from subbit.models.load_model import is_small
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from subbit.json_records import PREFIX
+from subbit.core.json_records import PREFIX
 from subbit.privacy.report import PrivacyReport
 
 

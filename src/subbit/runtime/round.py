@@ -11,15 +11,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.errors import FrameError, QuorumError
-from subbit.methods.base import Method, State
-from subbit.randomness import derive_key, numpy_generator
+from subbit.core.errors import FrameError, QuorumError
+from subbit.core.randomness import derive_key, numpy_generator
+from subbit.methods.method import Method, State
+from subbit.runtime.client_memory import NO_MEMORY, turn_number
 from subbit.runtime.downlink import Broadcasts, Downlink, make_downlink
 from subbit.runtime.engines import Engine
+from subbit.runtime.high_loss import LOSS, count_choices, loss_cap, of_highest_loss, unpack_loss
 from subbit.runtime.intake import Intake, Usable
-from subbit.runtime.memory import NO_MEMORY, turn_number
 from subbit.runtime.messages import Failure, Frames, Order, Phase, Purpose, Reply, parts_of
-from subbit.runtime.selection import LOSS, count_choices, loss_cap, of_highest_loss, unpack_loss
 from subbit.wire.channel import Part
 from subbit.wire.frame import Direction
 from subbit.wire.ledger import Entry, Ledger

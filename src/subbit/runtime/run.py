@@ -15,20 +15,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from subbit.config.load import Settings
-from subbit.errors import ConfigError, RunFolderError
-from subbit.json_records import as_json
-from subbit.report.folder import RunFolder
-from subbit.report.link import link_seconds
+from subbit.config.resolve import Settings
+from subbit.core.errors import ConfigError, RunFolderError
+from subbit.core.json_records import as_json
+from subbit.runtime.client_memory import ClientMemories, Memories, MemoriesInRam
 from subbit.runtime.engines import Engine, InProcess, Workers
 from subbit.runtime.evaluation import Accuracy, evaluate, is_personal
 from subbit.runtime.events import Before, Event, Failed, HeadRound, MainRound
-from subbit.runtime.memory import ClientMemories, Memories, MemoriesInRam
+from subbit.runtime.folder import RunFolder
+from subbit.runtime.link import link_seconds
 from subbit.runtime.messages import Failure, Phase
 from subbit.runtime.problem import Problem
 from subbit.runtime.results import Summary
 from subbit.runtime.round import Cohort, RoundReport, ServerState, run_round
-from subbit.runtime.summary import summarise
+from subbit.runtime.summarise import summarise
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 

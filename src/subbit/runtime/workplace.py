@@ -15,22 +15,22 @@ from numpy.typing import NDArray
 from torch import nn
 
 from subbit.codecs import make_codec
-from subbit.config.load import Settings
-from subbit.errors import ConfigError, ModelError, SubbitError
-from subbit.exchange.base import State
+from subbit.config.resolve import Settings
+from subbit.core.errors import ConfigError, ModelError, SubbitError
+from subbit.core.randomness import derive_key
+from subbit.exchange.exchange import State
 from subbit.local.training import Local
-from subbit.methods.base import Method
 from subbit.methods.heads import HEADS, HeadMethod, HeadParameters, find_linear_head
-from subbit.methods.registry import find_method
+from subbit.methods.method import Method
+from subbit.methods.names import find_method
 from subbit.models import FlatModel, Template, find_blocks, select_parameters
-from subbit.models.heads import kaiming_
+from subbit.models.head_start import kaiming_
 from subbit.models.task import Task
-from subbit.privacy.refusals import refuse_run
-from subbit.randomness import derive_key
-from subbit.runtime.memory import Memories, MemoriesInRam
+from subbit.runtime.client_memory import Memories, MemoriesInRam
+from subbit.runtime.high_loss import check_selection, share_of
 from subbit.runtime.messages import Phase
+from subbit.runtime.private_runs import refuse_run
 from subbit.runtime.problem import Problem
-from subbit.runtime.selection import check_selection, share_of
 from subbit.wire.channel import Channel, Part, down
 
 EVALUATION_BATCH = 128

@@ -26,7 +26,7 @@ import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 
-from subbit.errors import ConfigError, FrameError
+from subbit.core.errors import ConfigError, FrameError
 
 MAGIC = b"SBIT"
 VERSION = 1

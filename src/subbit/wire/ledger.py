@@ -16,8 +16,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal, cast
 
-from subbit.errors import ConfigError, RunFolderError
-from subbit.files import replace_file
+from subbit.core.errors import ConfigError, RunFolderError
+from subbit.core.files import replace_file
 
 Phase = Literal["head", "main"]
 Way = Literal["up", "down"]

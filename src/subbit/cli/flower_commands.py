@@ -1,0 +1,98 @@
+"""`subbit flower ...`: what a deployment needs before `flwr run` can start it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from subbit.cli.options import PluginFiles
+from subbit.core.errors import SubbitError
+
+flower_app = typer.Typer(help="Run on many machines with Flower.", no_args_is_help=True)
+
+Hosts = Annotated[list[str] | None, typer.Option("--host", help="Name or address under which nodes reach the server")]
+Nodes = Annotated[int, typer.Option(min=1, help="How many nodes, one per client")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Port of the SuperLink")]
+Words = Annotated[list[str] | None, typer.Argument(help="A TOML file and key=value words, as for subbit run")]
+
+
+@flower_app.callback()
+def check_flower() -> None:
+    if find_spec("flwr") is None:
+        raise SubbitError("this needs Flower: pip install 'subbit[flower]'")
+
+
+@flower_app.command()
+def certs(
+    directory: Annotated[Path, typer.Argument(help="A new folder for the certificates and keys")],
+    host: Hosts = None,
+    nodes: Nodes = 2,
+    port: Port = 8000,
+) -> None:
+    """Make certificates and node keys, and print every line of a deployment with TLS.
+
+    [bold]subbit flower certs keys[/bold]   all on this machine
+    [bold]subbit flower certs keys --host server.example.org --nodes 10[/bold]
+    """
+    from subbit.flower.certs import create_certificates
+    from subbit.flower.lines import all_lines
+
+    hosts = host or []
+    create_certificates(directory, hosts, nodes)
+    print(all_lines(hosts[0] if hosts else "127.0.0.1", port, nodes, directory.absolute()))
+
+
+@flower_app.command()
+def lines(
+    host: Annotated[str, typer.Option(help="Name or address under which nodes reach the server")] = "127.0.0.1",
+    nodes: Nodes = 2,
+    port: Port = 8000,
+    insecure: Annotated[bool, typer.Option(help="Even where the host is another machine")] = False,
+) -> None:
+    """Print every line of a deployment without TLS, for trying things out on one machine.
+
+    [bold]subbit flower lines --nodes 3[/bold]
+    """
+    from subbit.flower.lines import all_lines, check_address
+
+    if not insecure:
+        check_address(host)
+    print(all_lines(host, port, nodes, None))
+
+
+@flower_app.command(name="app")
+def app_(
+    directory: Annotated[Path, typer.Argument(help="A new folder for the Flower app")],
+    words: Words = None,
+    plugin: PluginFiles = None,
+) -> None:
+    """Write a Flower app for a job: the folder that flwr run takes. Plugins become part of it.
+
+    [bold]subbit flower app my-app experiments/demo.toml clients=2 rounds=5[/bold]
+    """
+    from subbit.config.resolve import read_toml, resolve
+    from subbit.flower.lines import write_app
+
+    words = words or []
+    from_file = bool(words) and "=" not in words[0]
+    settings = resolve(read_toml(Path(words[0])) if from_file else {}, words[1:] if from_file else words)
+    write_app(directory, settings)
+    print(f"flwr run {directory} subbit --stream")
+
+
+@flower_app.command()
+def new(
+    directory: Annotated[Path, typer.Argument(help="A new folder for the Flower app")],
+    name: Annotated[str | None, typer.Option(help="Name of the app; the folder's own, if none")] = None,
+) -> None:
+    """Write a small, complete Flower app of your own kind (FedAvg, torch), with compression as two of its lines.
+
+    [bold]subbit flower new my-app[/bold]
+    """
+    from subbit.flower.new import write_new_app
+
+    for path in write_new_app(directory, name):
+        print(path)

@@ -1,0 +1,338 @@
+"""The command line. Every command has `--help` with an example; every error is one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from subbit import __version__
+from subbit.cli.bench import OWN_WORDS, bench
+from subbit.cli.export_command import export
+from subbit.cli.flower_commands import flower_app
+from subbit.cli.options import PluginFiles
+from subbit.cli.params import params
+from subbit.cli.zampling_commands import zampling_app
+from subbit.core.errors import Interrupted, RunFolderError, SubbitError
+from subbit.papers.domain_gap import domain_gap
+
+app = typer.Typer(
+    help="Federated fine-tuning below one bit per parameter, both ways.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.add_typer(flower_app, name="flower")
+app.add_typer(zampling_app, name="zampling")
+app.command()(export)
+app.command(context_settings=OWN_WORDS)(bench)
+app.command()(params)
+app.command()(domain_gap)
+console = Console()
+errors = Console(stderr=True)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"subbit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
+    ] = False,
+) -> None:
+    """Options of `subbit` itself, before the command."""
+
+
+Words = Annotated[list[str] | None, typer.Argument(help="A TOML file and key=value words, e.g. rounds=5 kappa=0.5")]
+
+
+def main() -> None:
+    """Entry point: errors raised on purpose become one line and an exit status, others a traceback."""
+    try:
+        app()
+    except Interrupted as interrupted:
+        errors.print(escape(str(interrupted)), soft_wrap=True, highlight=False)
+        sys.exit(interrupted.exit_status)
+    except SubbitError as error:
+        errors.print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(error.exit_status)
+    except (KeyboardInterrupt, SystemExit) as ended:
+        # Typer makes a silent exit of an interrupt that nobody else took.
+        if isinstance(ended, SystemExit) and ended.code != Interrupted.exit_status:
+            raise
+        errors.print("interrupted; if a round was finished, subbit resume goes on from there")
+        sys.exit(Interrupted.exit_status)
+    except OSError as error:
+        # A full disk, a folder without permission, a path that cannot be: nothing that a traceback would explain.
+        where = f"{error.filename}: " if error.filename else ""
+        errors.print(f"error: {escape(where + (error.strerror or str(error)))}", soft_wrap=True, highlight=False)
+        sys.exit(RunFolderError.exit_status)
+
+
+def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]:
+    from subbit.config.resolve import read_toml
+
+    words = words or []
+    if words and "=" not in words[0]:
+        return read_toml(Path(words[0])), words[1:]
+    return {}, words
+
+
+def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> tuple[dict[str, Any], Path]:
+    """Build the problem, run it with a progress bar; the summary and the run folder."""
+    from subbit.core.errors import ConfigError
+    from subbit.runtime.folder import RunFolder
+    from subbit.runtime.problem import build_problem
+    from subbit.runtime.run import Progress as RoundProgress
+    from subbit.runtime.run import run_job
+
+    if settings.run.engine == "deployment":
+        raise ConfigError(
+            "engine=deployment: such a run starts, and goes on where it stopped, with flwr run APP NAME, "
+            "as subbit flower certs prints it"
+        )
+    problem = build_problem(settings.run)
+    split = problem.split_summary().as_text()
+    folder = RunFolder.open(resume) if resume else RunFolder.create(settings, split)
+    if not quiet:
+        console.print(split, highlight=False)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        console=errors,
+    )
+    with folder.interruptible(), bar:
+        line = bar.add_task(folder.settings.run.name, total=settings.run.rounds, note="fitting the head")
+
+        def report(progress: RoundProgress) -> None:
+            accuracy = "" if progress.accuracy is None else f"accuracy {progress.accuracy:.4f}  "
+            note = f"{accuracy}up {progress.uplink_bpp:.4f} bpp  {progress.total_bytes / 1e6:.2f} MB"
+            bar.update(line, completed=progress.round_number + 1, note=note)
+
+        if settings.run.engine == "flower":
+            from subbit.flower.simulation import simulate
+
+            return simulate(problem, folder, resume=resume is not None, report=report).summary, folder.path
+        return run_job(problem, folder.settings, folder, resume=resume is not None, report=report).summary, folder.path
+
+
+@app.command()
+def run(words: Words = None, plugin: PluginFiles = None) -> None:
+    """Run one federated job.
+
+    [bold]subbit run[/bold]   DeltaMask on the bundled transformer and digits, every key at its default
+    [bold]subbit run experiments/demo.toml rounds=5 workers=2[/bold]
+    [bold]subbit run method=fedavg select=head dataset=fashion-mnist[/bold]
+    [bold]subbit run --plugin examples/sign_vote.py method=sign-vote[/bold]
+    """
+    from subbit.config.resolve import resolve
+
+    settings = resolve(*_file_and_words(words))
+    _print_summary(*_run(settings))
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")], plugin: PluginFiles = None
+) -> None:
+    """Go on with a run that was interrupted, after its last finished round. The result is that of an uninterrupted run.
+
+    A run with plugins needs the same files again: code is run because you say so, never because a folder holds it.
+
+    [bold]subbit resume runs/demo[/bold]
+    """
+    from subbit.core.plugins import loaded_plugins
+    from subbit.runtime.folder import RunFolder
+
+    settings = RunFolder.open(folder).settings
+    for each in loaded_plugins():
+        if f"{each.name}@" in (settings.run.plugins or ""):
+            console.print(f"runs the code of {each.path}, {each}", highlight=False, markup=False, soft_wrap=True)
+    _print_summary(*_run(settings, resume=folder))
+
+
+@app.command()
+def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")]) -> None:
+    """Show what a finished run did.
+
+    [bold]subbit show runs/demo[/bold]
+    """
+    from subbit.runtime.events import MainRound
+    from subbit.runtime.folder import RunFolder
+
+    opened = RunFolder.look(folder)
+    summary = opened.read_summary()
+    table = Table(title=str(folder))
+    for heading in ("round", "accuracy", "answered", "failed", "loss", "MB so far", "seconds"):
+        table.add_column(heading, justify="right")
+    for event in opened.read_events():
+        if isinstance(event, MainRound):
+            loss = event.observations.get("loss")
+            table.add_row(
+                str(event.round),
+                "" if event.accuracy is None else f"{event.accuracy:.4f}",
+                str(event.answered),
+                str(len(event.failures)),
+                "" if loss is None else f"{loss:.4f}",
+                f"{event.total_bytes / 1e6:.3f}",
+                f"{event.seconds:.1f}",
+            )
+    console.print(table)
+    _print_summary(summary, folder)
+
+
+@app.command()
+def check(
+    path: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo, or a plugin, e.g. my_method.py")],
+    plugin: PluginFiles = None,
+) -> None:
+    """Check every file of a run folder against its checksums, or what a plugin registers against the conformance suite.
+
+    [bold]subbit check runs/demo[/bold]   changes nothing
+    [bold]subbit check my_method.py[/bold]   trains small networks in a temporary folder
+    """
+    if path.suffix == ".py":
+        from subbit.conformance.check_plugin import check_plugin
+
+        raise typer.Exit(0 if check_plugin(path, console) else 1)
+    from subbit.runtime.check import check_run
+
+    findings = check_run(path)
+    damaged = [finding for finding in findings if finding.damage is not None]
+    for finding in damaged:
+        console.print(f"damaged: {escape(finding.what)}: {escape(finding.damage or '')}", soft_wrap=True)
+    console.print(f"{len(findings)} files and sums checked, {len(damaged)} damaged", highlight=False)
+    if damaged:
+        raise typer.Exit(RunFolderError.exit_status)
+
+
+@app.command()
+def compare(
+    methods: Annotated[list[str], typer.Argument(help="Methods, then key=value words for all of them")],
+    config: Annotated[Path | None, typer.Option(help="TOML file of the common job")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0..N-1")] = 1,
+    target: Annotated[float | None, typer.Option(help="Accuracy up to which megabytes are counted")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+    plugin: PluginFiles = None,
+) -> None:
+    """Run the same job for several methods: one table, and accuracy against bytes as a plot.
+
+    A method may carry its own settings after a colon:
+
+    [bold]subbit compare fedpm deltamask deltamask:preset=paper --config experiments/demo.toml rounds=5[/bold]
+    """
+    from subbit.config.resolve import read_toml
+    from subbit.config.schema import RunConfig
+    from subbit.core.files import replace_file
+    from subbit.core.values import split_assignment
+    from subbit.report.compare import compare as run_comparison
+    from subbit.report.compare import comparison_table, parse_contender
+    from subbit.report.frontier import frontier_plot
+
+    words = [word for word in methods if "=" in word.partition(":")[0]]
+    contenders = [parse_contender(word) for word in methods if word not in words]
+    values = read_toml(config) if config else {}
+    comparison = run_comparison(
+        contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True)[0]
+    )
+    assigned = {**values, **dict(split_assignment(word) for word in words)}
+    path = Path(str(assigned.get("folder", RunConfig.folder))) / "comparison.json"
+    replace_file(path, (json.dumps(comparison, indent=2) + "\n").encode())
+    replace_file(path.with_suffix(".svg"), frontier_plot(comparison).encode())
+    if as_json:
+        print(json.dumps(comparison, indent=2))
+    else:
+        # Too narrow a terminal breaks lines; that loses less than cutting numbers short.
+        Console(width=max(console.width, 120)).print(comparison_table(comparison))
+        told = f"every run is a folder under {path.parent}/, the numbers are in {path}, a plot is beside it"
+        console.print(told, highlight=False)
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(help="methods, codecs, models, datasets, partitions, aggregators, ...")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+    plugin: PluginFiles = None,
+) -> None:
+    """List what there is.
+
+    [bold]subbit list methods[/bold]
+    [bold]subbit list codecs --json[/bold]
+    """
+    from subbit.report.catalogue import catalogue
+
+    rows = catalogue(what)
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        console.print(f"there are no {what}")
+        return
+    table = Table()
+    for heading in rows[0]:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row.values()))
+    console.print(table)
+
+
+@app.command()
+def inspect(frame: Annotated[Path, typer.Argument(help="A file that holds one frame")]) -> None:
+    """Say what a frame is, without decoding its payload.
+
+    [bold]subbit inspect tests/codecs/golden/rice.bin[/bold]
+    """
+    from subbit.wire.inspect import describe_frame
+
+    try:
+        data = frame.read_bytes()
+    except OSError as error:
+        raise RunFolderError(f"cannot read {frame}: {error.strerror}") from None
+    console.print(describe_frame(data), highlight=False, markup=False)
+
+
+def _print_summary(summary: dict[str, Any], folder: Path) -> None:
+    table = Table(show_header=False, title=f"{summary['method']} on {summary['model']}, {summary['dataset']}")
+    table.add_column()
+    table.add_column(justify="right")
+    for network in ("expected", "sampled", "thresholded"):
+        if f"accuracy_{network}" in summary:
+            table.add_row(f"accuracy, {network} network", f"{summary[f'accuracy_{network}']:.4f}")
+    if "accuracy_expected" not in summary:
+        table.add_row("accuracy", f"{summary['accuracy']:.4f}")
+    table.add_row("accuracy before (head alone)", f"{summary['accuracy_before']:.4f}")
+    table.add_row("trained parameters", f"{summary['parameters']:,}")
+    table.add_row("uplink, bits per parameter", f"{summary['uplink_bpp']:.4f}")
+    table.add_row("downlink, bits per parameter", f"{summary['downlink_bpp']:.4f}")
+    for name in ("uplink", "downlink", "one_off"):
+        table.add_row(f"{name.replace('_', '-')} MB", f"{summary[f'{name}_bytes'] / 1e6:.3f}")
+    if "link_hours" in summary:
+        table.add_row(f"hours on {summary['link_mbit']:g} Mbit/s", f"{summary['link_hours']:.4f}")
+    if "false_flips_per_upload" in summary:
+        table.add_row("false flips per upload", f"{summary['false_flips_per_upload']:.1f}")
+    if "privacy" in summary:
+        table.add_row("privacy", summary["privacy"]["guarantee"])
+    if summary["failed_clients"]:
+        causes = ", ".join(f"{count} {cause}" for cause, count in summary["failures"].items())
+        table.add_row("failed client turns", f"{summary['failed_clients']} ({causes})")
+    if "not_evaluated" in summary:
+        causes = ", ".join(f"{count} {cause}" for cause, count in summary["not_evaluated"].items())
+        table.add_row("clients that could not be evaluated", causes)
+    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    console.print(table)
+    console.print(f"model {summary['model_sha256'][:16]}, results in {folder}/", highlight=False)

@@ -1,0 +1,92 @@
+"""Resolve a run: defaults, then the method's preset, then the file, then `key=value` words; the last one wins.
+
+In a TOML file, keys at the top level belong to the run or to its method; [map], [local], [up], [down] and [aggregate]
+hold options of these pieces; a table named after a method holds keys for that method alone, so that one file can serve
+a comparison of several methods.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from subbit.config.schema import RunConfig
+from subbit.core.errors import ConfigError
+from subbit.core.pieces import Tables, as_words, flattened
+from subbit.core.plugins import NONE, needed_plugins
+from subbit.core.values import build, field_types, nearest, split_assignment
+from subbit.methods.names import find_method, method_names
+
+PIECES = ("map", "mask", "pruning", "local", "up", "down", "aggregate")
+"""The tables of methods: `mask` is that of gradmask, `pruning` that of fedmask."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A resolved run: its own keys and the parameters of its method."""
+
+    run: RunConfig
+    parameters: Any
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no file {str(path)!r}: give the path of a TOML file, or none for the defaults") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a TOML file: {error}") from None
+
+
+def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: Iterable[str] = ()) -> Settings:
+    """The settings of one run.
+
+    `others` are methods that share the file and the words (in a comparison): a key that belongs to one of them alone
+    is skipped here.
+    """
+    assigned = dict(split_assignment(word) for word in words)
+    # Before any name is looked up.
+    plugins = needed_plugins(assigned.get("plugins", file_values.get("plugins")))
+    tables = {key: value for key, value in file_values.items() if key in method_names() and isinstance(value, dict)}
+    for name, value in file_values.items():
+        if isinstance(value, dict) and name not in (*tables, *PIECES):
+            raise ConfigError(f"unknown table [{name}]: {nearest(name, [*method_names(), *PIECES])}")
+    values = flattened({key: value for key, value in file_values.items() if key not in tables})
+    method = find_method(str(assigned.get("method", values.get("method", RunConfig.method))))
+    merged = {**values, **flattened(tables.get(method.name, {})), **assigned, "plugins": plugins}
+
+    run_keys = field_types(RunConfig)
+    run = build(RunConfig, {key: value for key, value in merged.items() if key in run_keys})
+    given = {key: value for key, value in merged.items() if key not in run_keys}
+    preset = {**method.words, **method.presets[run.preset]}
+    pieces = Tables(method.Parameters, {**preset, **given})
+    foreign = [Tables(find_method(other).Parameters, {**find_method(other).words, **given}) for other in others]
+    for key in given:
+        if not pieces.knows(key) and not any(other.knows(key) for other in foreign):
+            owners = pieces.owners(key)
+            hint = f"it belongs to {' or '.join(owners)}" if owners else nearest(key, [*run_keys, *pieces.words()])
+            raise ConfigError(f"unknown key {key!r} for method {method.name!r}: {hint}")
+        if key in method.words and given[key] != method.words[key]:
+            raise ConfigError(
+                f"{key}={given[key]!r}: method={method.name} is {key}={method.words[key]}; see `subbit list`"
+            )
+    # Options of a choice of the preset mean nothing where another choice was made.
+    chosen = {key: value for key, value in {**preset, **given}.items() if pieces.knows(key)}
+    return Settings(run, pieces.build(chosen))
+
+
+def resolve_recorded(values: Mapping[str, Any]) -> Settings:
+    """The settings that `write_toml` wrote: a plugin that they do not name is none of theirs."""
+    return resolve({"plugins": NONE, **values})
+
+
+def write_toml(settings: Settings) -> str:
+    """The resolved settings as a file that gives the same run again."""
+    run = {key: value for key, value in dataclasses.asdict(settings.run).items() if value is not None}
+    return tomli_w.dumps({**run, settings.run.method: as_words(settings.parameters)})

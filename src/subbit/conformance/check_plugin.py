@@ -1,0 +1,63 @@
+"""`subbit check my_method.py`: the laws of everything that a plugin registers, one line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from subbit.conformance.laws import Law, laws_of
+from subbit.core.errors import PluginError, SubbitError
+from subbit.core.plugins import load_file
+from subbit.core.registry import OWNERS, REGISTRIES
+
+
+def check_plugin(path: Path, console: Console) -> bool:
+    """Whether all laws hold."""
+    plugin = load_file(path)
+    found = {kind: REGISTRIES[kind].of_module(plugin.module) for kind in OWNERS}
+    if not any(found.values()):
+        raise PluginError(f'{path} registers nothing: it needs @register("method", "my-name") or the like')
+    held = failed = 0
+    for kind, things in found.items():
+        for name, thing in things.items():
+            console.print(f"{kind} {name}", style="bold", highlight=False)
+            if not laws_of(kind):
+                console.print(f"  ok      is registered (there are no laws for a {kind})", highlight=False)
+            for law, subject in _trials(kind, name, thing):
+                reason = _broken(law, subject)
+                held, failed = held + (reason is None), failed + (reason is not None)
+                line = f"  ok      {law.title}" if reason is None else f"  failed  {law.title}: {reason}"
+                console.print(escape(line), highlight=False, soft_wrap=True)
+    console.print(f"{held} laws hold, {failed} do not", highlight=False)
+    return not failed
+
+
+def _trials(kind: str, name: str, thing: Any) -> Iterator[tuple[Law, Any]]:
+    """Each law, and what it is asked about."""
+    subjects: list[Any] = [name] if kind == "method" else [thing]
+    if kind == "codec":
+        from subbit.conformance.cases import subjects as of_codecs
+
+        subjects = list(of_codecs([thing]))
+    for law in laws_of(kind):
+        for subject in subjects:
+            yield law, subject
+
+
+def _broken(law: Law, subject: Any) -> str | None:
+    """Why the law does not hold. Whatever a plugin raises is an answer, and the next law is tried all the same."""
+    try:
+        law.holds(subject)
+    except SubbitError as error:
+        return str(error)
+    except Exception as error:
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        where = f" ({Path(frame.tb_frame.f_code.co_filename).name}, line {frame.tb_lineno})" if frame else ""
+        return f"{type(error).__name__}: {error}{where}".replace("\n", " ")
+    return None

@@ -1,0 +1,195 @@
+"""Configurations made of pieces: tables of keys, and choices by name that bring keys of their own.
+
+A piece is a frozen dataclass. Its fields are keys; a field made by `choice` takes the name of something registered, and
+the fields of what was chosen stand beside it in the same table:
+
+    [up]
+    codec = "eden"     # a choice ...
+    bits = 1.0         # ... and an option of what was chosen
+
+A field whose type is itself a piece is a table. On the command line a key is written `up.codec=eden`, or `codec=eden`
+where only one table has it; keys of the table `down` are written `down.codec` or `down_codec`, but for its own options
+that no other table has (`step`). A key that none of the chosen pieces has is an error, even if another choice would
+have it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from subbit.core.errors import ConfigError
+from subbit.core.registry import REGISTRIES, nearest
+from subbit.core.values import field_types, parse_value
+
+Piece = TypeVar("Piece")
+DOWN = "down"
+"""The table whose choices, and their options, carry its name: the same can be chosen for what goes up."""
+
+
+def choice(
+    kind: str, default: Any, *, accepts: Callable[[Any], bool] | None = None, others: tuple[Any, ...] = ()
+) -> Any:
+    """A field that is chosen by name from the registry of that kind.
+
+    `accepts` says which of the registered classes fit. `others` are instances whose options differ here from the
+    defaults of their class.
+    """
+    return dataclasses.field(default=default, metadata={"kind": kind, "accepts": accepts, "others": others})
+
+
+def is_piece(declared: Any) -> bool:
+    return dataclasses.is_dataclass(declared)  # Of a type as of an instance.
+
+
+def own_options(schema: Any) -> dict[str, Any]:
+    """Field name to type, of what a user may set. Fields that are not shown are not options."""
+    shown = {field.name for field in dataclasses.fields(schema) if field.init and field.repr}
+    return {name: declared for name, declared in field_types(schema).items() if name in shown}
+
+
+class Table:
+    """One table of a configuration: its keys depend on what is chosen in it."""
+
+    def __init__(self, name: str, schema: type[Any], defaults: dict[str, Any]) -> None:
+        self.name, self.schema, self.defaults = name, schema, defaults
+        fields = dataclasses.fields(schema)
+        self.choices = {field.name: field for field in fields if "kind" in field.metadata}
+        tables = {field.name for field in fields if is_table(field)}
+        options = own_options(schema)
+        self.plain = {name: options[name] for name in options if name not in self.choices and name not in tables}
+        self.chosen: dict[str, Any] = {name: defaults[name] for name in self.choices}
+
+    def choose(self, key: str, name: Any) -> None:
+        field = self.choices[key]
+        kind, accepts = field.metadata["kind"], field.metadata["accepts"]
+        registry = REGISTRIES[kind]
+        known = [each for each in registry.names() if accepts is None or accepts(registry.find(each))]
+        if not isinstance(name, str) or name not in known:
+            raise ConfigError(f"{self._full(key)}={name!r}: {nearest(str(name), known)}")
+        alike = [each for each in (self.defaults[key], *field.metadata["others"]) if each.name == name]
+        self.chosen[key] = alike[0] if alike else registry.find(name)()
+
+    def options(self) -> dict[str, Any]:
+        """Every key that has a meaning under what is chosen, with its type."""
+        keys = dict(self.plain)
+        for key, thing in self.chosen.items():
+            keys[key] = str
+            keys |= own_options(type(thing))
+        return keys
+
+    def build(self, values: Mapping[str, Any], pieces: Mapping[str, Any]) -> Any:
+        declared = self.options()
+        parsed = {
+            key: parse_value(self._full(key), value, declared[key])
+            for key, value in values.items()
+            if key not in self.choices
+        }
+        changed = {key: value for key, value in parsed.items() if key in self.plain}
+        for key, thing in self.chosen.items():
+            own = {name: parsed[name] for name in own_options(type(thing)) if name in parsed}
+            changed[key] = dataclasses.replace(thing, **own) if own else thing
+        return self.schema(**{**self.defaults, **changed, **pieces})
+
+    def _full(self, key: str) -> str:
+        return f"{self.name}.{key}" if self.name == DOWN and key not in self.plain else key
+
+
+class Tables:
+    """All tables of a configuration: that of the method itself, which has no name, and those of its pieces."""
+
+    def __init__(self, schema: Any, words: Mapping[str, Any]) -> None:
+        """`words` are all keys that were given, also those of others: choices among them decide what the keys are."""
+        self.schema = schema
+        # The fields' own defaults: an instance may already have worked out some of them.
+        defaults = {field.name: field.default for field in dataclasses.fields(schema)}
+        tables = [field.name for field in dataclasses.fields(schema) if is_table(field)]
+        self.tables = {"": Table("", schema, defaults)}
+        for name in tables:
+            piece: Any = defaults[name]
+            own = {field.name: getattr(piece, field.name) for field in dataclasses.fields(piece) if field.init}
+            self.tables[name] = Table(name, type(piece), own)
+        for word, value in words.items():
+            for name, key in self._places(word):
+                if key in self.tables[name].choices:
+                    self.tables[name].choose(key, value)
+
+    def _places(self, word: str) -> list[tuple[str, str]]:
+        """Tables and keys that a word can mean."""
+        name, dot, key = word.partition(".")
+        if dot:
+            return [(name, key)] if name in self.tables and key in self.tables[name].options() else []
+        found = [(name, word) for name, each in self.tables.items() if name != DOWN and word in each.options()]
+        if not found and DOWN in self.tables:
+            key = word.removeprefix(f"{DOWN}_")
+            known = self.tables[DOWN].plain if key == word else self.tables[DOWN].options()
+            found = [(DOWN, key)] if key in known else []
+        return found
+
+    def knows(self, word: str) -> bool:
+        return bool(self._places(word))
+
+    def owners(self, word: str) -> list[str]:
+        """Choices that would bring that key, as `codec=eden`."""
+        word = word.rpartition(".")[2].removeprefix(f"{DOWN}_")
+        found = []
+        for each in self.tables.values():
+            for key, field in each.choices.items():
+                registry, accepts = REGISTRIES[field.metadata["kind"]], field.metadata["accepts"]
+                things = {name: registry.find(name) for name in registry.names()}
+                fitting = (name for name, thing in things.items() if accepts is None or accepts(thing))
+                found += [f"{key}={name}" for name in fitting if word in own_options(things[name])]
+        return sorted(set(found))
+
+    def words(self) -> list[str]:
+        """Every word that has a meaning now."""
+        return [
+            f"{name}_{key}" if name == DOWN and key not in each.plain else key
+            for name, each in self.tables.items()
+            for key in each.options()
+        ]
+
+    def build(self, values: Mapping[str, Any]) -> Any:
+        """The configuration with these values over its defaults."""
+        sorted_values: dict[str, dict[str, Any]] = {name: {} for name in self.tables}
+        for word, value in values.items():
+            places = self._places(word)
+            if not places:
+                raise ConfigError(f"unknown key {word!r}: {nearest(word, self.words())}")
+            if len(places) > 1:
+                meant = " or ".join(f"{name}.{key}" for name, key in places)
+                raise ConfigError(f"{word}={value!r} can mean two things: write {meant}")
+            (name, key) = places[0]
+            sorted_values[name][key] = value
+        pieces = {name: each.build(sorted_values[name], {}) for name, each in self.tables.items() if name}
+        return self.tables[""].build(sorted_values[""], pieces)
+
+
+def is_table(field: dataclasses.Field[Any]) -> bool:
+    return "kind" not in field.metadata and is_piece(field.default)
+
+
+def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"up": {"codec": "eden"}} as {"up.codec": "eden"}: what a TOML file has as a table."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": each for inner, each in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+def as_words(configuration: Any) -> dict[str, Any]:
+    """The configuration as nested tables of plain values, which `Tables.build` turns into the same one again."""
+    words: dict[str, Any] = {}
+    for field in dataclasses.fields(configuration):
+        value = getattr(configuration, field.name)
+        if "kind" in field.metadata:
+            words |= {field.name: value.name, **as_words(value)}
+        elif is_piece(value):
+            words[field.name] = as_words(value)
+        elif field.init and field.repr and not (value is None and field.default is None):
+            words[field.name] = "none" if value is None else value
+    return words

@@ -1,0 +1,116 @@
+"""From text and TOML to typed values, with errors that name the key and the nearest right one.
+
+A configuration is a flat set of keys. Values come from TOML (already typed) or from `key=value` words (text); both
+are checked against the type that the dataclass field declares. Nothing is repaired: a value that does not fit is an
+error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from subbit.core.errors import ConfigError
+from subbit.core.registry import REGISTRIES
+from subbit.core.registry import nearest as nearest
+
+DataclassType = TypeVar("DataclassType")
+
+
+def named(kind: str, default: str) -> Any:
+    """A field that takes the name of something registered of that kind."""
+    return dataclasses.field(default=default, metadata={"kind": kind})
+
+
+def field_types(schema: type) -> dict[str, Any]:
+    """Field name to declared type, for the fields that a user may set."""
+    hints = get_type_hints(schema)
+    return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
+
+
+def parse_value(key: str, value: Any, declared: Any) -> Any:
+    """`value` as `declared`; text is read as the declared type, other values must already have it."""
+    options = get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
+    for option in options:
+        accepted, result = _fit(value, option)
+        if accepted:
+            return result
+    raise ConfigError(f"{key}={value!r}: needs {' or '.join(_describe(option) for option in options)}")
+
+
+def _fit(value: Any, option: Any) -> tuple[bool, Any]:
+    text = isinstance(value, str)
+    if get_origin(option) is Literal:
+        for choice in get_args(option):
+            if value == choice or (text and value == str(choice)):
+                return True, choice
+        return False, None
+    if option is type(None):
+        return (value is None or (text and value.lower() in ("none", "")), None)
+    if option is bool:
+        if text and value.lower() in ("true", "false"):
+            return True, value.lower() == "true"
+        return isinstance(value, bool), value
+    if option is str:
+        return text, value
+    if get_origin(option) is tuple:
+        return _fit_tuple(value, get_args(option))
+    if isinstance(value, bool):
+        return False, None  # True is an int to Python, not to a user.
+    try:
+        if option is int:
+            return (True, int(value)) if text or isinstance(value, int) else (False, None)
+        if option is float:
+            return (True, float(value)) if text or isinstance(value, int | float) else (False, None)
+    except ValueError:
+        return False, None
+    raise TypeError(f"no reader for fields of type {option!r}")
+
+
+def _fit_tuple(value: Any, options: tuple[Any, ...]) -> tuple[bool, Any]:
+    """Numbers with commas between them, or a list of TOML's."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or len(parts) != len(options):
+        return False, None
+    fitted = [_fit(part, option) for part, option in zip(parts, options, strict=True)]
+    return all(accepted for accepted, _ in fitted), tuple(result for _, result in fitted)
+
+
+def _describe(option: Any) -> str:
+    if get_origin(option) is tuple:
+        return f"{len(get_args(option))} numbers with commas between them"
+    if get_origin(option) is Literal:
+        return "one of " + ", ".join(str(word) for word in get_args(option))
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+    return names[option]
+
+
+def build(schema: type[DataclassType], values: dict[str, Any]) -> DataclassType:
+    """The dataclass with these values over its defaults. Its `__post_init__` checks ranges."""
+    declared = field_types(schema)
+    parsed = {}
+    for key, value in values.items():
+        if key not in declared:
+            raise ConfigError(f"unknown key {key!r}: {nearest(key, list(declared))}")
+        parsed[key] = parse_value(key, value, declared[key])
+    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
+        if field.name in parsed and "kind" in field.metadata:
+            registry = REGISTRIES[field.metadata["kind"]]
+            if parsed[field.name] not in registry:
+                near = nearest(parsed[field.name], registry.names())
+                raise ConfigError(f"{field.name}={parsed[field.name]!r}: {near}")
+    return schema(**parsed)
+
+
+def split_assignment(word: str) -> tuple[str, str]:
+    key, sign, value = word.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"{word!r}: expected key=value")
+    return key.strip(), value.strip()
+
+
+def require(condition: bool, message: str) -> None:
+    """Range checks of dataclasses: the message names the key, the value and what is needed."""
+    if not condition:
+        raise ConfigError(message)

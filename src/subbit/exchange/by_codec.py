@@ -1,0 +1,51 @@
+"""Which exchange a probabilistic map gets: a codec of bits carries bits, which are counted; a codec of vectors carries
+the change of what is trained, which is averaged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from subbit.aggregate.aggregators import Mean
+from subbit.codecs import Kind
+from subbit.codecs.counted import CountsCodec
+from subbit.codecs.dense import Dense
+from subbit.core.errors import ConfigError
+from subbit.exchange.exchange import Exchange
+from subbit.exchange.posterior import Beta, BitsAggregate, BitsDown, BitsExchange, BitsUp
+from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
+from subbit.maps.bound import BoundMap
+from subbit.models.task import Task
+
+
+class BitsPieces(Protocol):
+    @property
+    def up(self) -> BitsUp: ...
+
+    @property
+    def down(self) -> BitsDown: ...
+
+    @property
+    def aggregate(self) -> BitsAggregate: ...
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    up: VectorUp
+    down: VectorDown
+    aggregate: VectorAggregate
+
+
+def bits_or_vectors(task: Task, pieces: BitsPieces, bound: BoundMap) -> Exchange:
+    if pieces.up.codec.kind is Kind.BITS:
+        if not hasattr(bound, "initial_thresholds"):
+            raise ConfigError(f"codec={pieces.up.codec.name} carries bits, which this map has none of: use map=mask")
+        return BitsExchange(task, bound, pieces.up, pieces.down, pieces.aggregate)
+    down, aggregator = pieces.down.codec, pieces.aggregate.aggregator
+    vectors = _Vectors(
+        # An exact codec says as much about the vector itself as about its change, and then nothing is added up.
+        VectorUp(pieces.up.codec, whole=pieces.up.codec.exact),
+        VectorDown(Dense() if isinstance(down, CountsCodec) else down),
+        VectorAggregate(Mean() if isinstance(aggregator, Beta) else aggregator, weighting="clients"),
+    )
+    return VectorExchange(task, vectors, bound, up_name=pieces.up.part)

@@ -1,0 +1,219 @@
+"""Probabilities go down, bits drawn from them come up, the server counts: a Beta posterior over masks.
+
+The server keeps how many of the last `total` masks had a one at each place, and both sides turn that into 32-bit
+integer thresholds, so that a mask drawn on the server and one drawn on a client from the same key are equal bit for bit
+(`subbit.codecs.sampler`). What a client says about its bits is the piece `up`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from torch import Tensor
+
+from subbit.aggregate import MaskCounts, trimmed_counts
+from subbit.aggregate.aggregators import Aggregator, check_trim
+from subbit.codecs import Codec, Counts, Kind, Shared
+from subbit.codecs.codec import Bits
+from subbit.codecs.counted import CountsCodec
+from subbit.codecs.sampler import Thresholds, thresholds_of_counts
+from subbit.core.errors import ConfigError
+from subbit.core.pieces import choice
+from subbit.core.randomness import derive_key
+from subbit.core.registry import register
+from subbit.core.values import require
+from subbit.exchange.exchange import Exchange, Part, Payloads, State
+from subbit.maps.bound import FULL, BoundMap, as_thresholds
+from subbit.models.task import Task, Turn
+
+MOST_MASKS = 65535
+MILLION = 1_000_000
+
+
+@register("aggregator", "beta")
+@dataclass(frozen=True)
+class Beta:
+    """The posterior of each place under a uniform prior."""
+
+    name: ClassVar[str] = "beta"
+    estimator: Literal["mode", "mean"] = "mode"
+    """Of the Beta posterior: M / K (clamped) or (1 + M) / (2 + K)."""
+    clamp: float = 0.01
+    """The mode stays this far from 0 and 1, or a place could never change again."""
+    trim: float = 0.0
+    """Share of the bits of each place that is dropped at each end: as many liars cannot drag a probability away."""
+    reset_every: int | None = None
+    """Rounds after which the posterior starts anew; none: 1 / participation, as the papers have it."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.clamp < 0.5, f"clamp={self.clamp}: needs 0 up to, not including, 0.5")
+        check_trim(self.trim)
+        require(self.reset_every is None or self.reset_every >= 1, f"reset_every={self.reset_every}: needs at least 1")
+
+    def thresholds(self, counts: Counts) -> Thresholds:
+        counts = trimmed_counts(counts, self.trim)
+        clamp = round(self.clamp * MILLION)
+        table: Thresholds = thresholds_of_counts(
+            counts.total, self.estimator, clamp_numerator=clamp, clamp_denominator=MILLION
+        )
+        thresholds: Thresholds = table[counts.values]
+        return thresholds
+
+
+@dataclass(frozen=True)
+class BitsAggregate:
+    """How answers become one: bits are counted; changes of scores, where a codec of vectors carries them, averaged."""
+
+    aggregator: Beta | Aggregator = choice("aggregator", Beta())
+
+    @property
+    def beta(self) -> Beta:
+        if not isinstance(self.aggregator, Beta):
+            raise ConfigError(f"aggregator={self.aggregator.name}: bits are counted; use beta, which has `trim`")
+        return self.aggregator
+
+
+def goes_down(codec: Any) -> bool:
+    return codec.kind in (Kind.COUNTS, Kind.VECTOR)
+
+
+@dataclass(frozen=True)
+class BitsDown:
+    """How probabilities go down: entropy-coded counts, or `dense`, float32 as in the papers. Where a codec of vectors
+    goes up there is nothing to count, and what is trained goes down through any codec of vectors, by default float32.
+    """
+
+    codec: Codec[Any] = choice("codec", CountsCodec(), accepts=goes_down)
+
+
+class BitsUp(ABC):
+    """A piece: what a client says about its bits. Its field `codec` says through which codec."""
+
+    codec: Codec[Any]
+    part: ClassVar[str] = "mask"
+
+    @abstractmethod
+    def say(self, exchange: BitsExchange, view: Thresholds, moved: Moved, turn: Turn) -> tuple[Any, dict[str, float]]:
+        """The payload, and what can be observed of it."""
+
+    def uniforms_key(self, exchange: BitsExchange, round_number: int, client: int) -> int | None:
+        """Key of the draw that both sides make, where there is one."""
+        return None
+
+    def mask(self, exchange: BitsExchange, view: Thresholds, payload: Bits, where: tuple[int, int]) -> Bits:
+        """The client's mask, from what it said in that round (`where`: round and client)."""
+        return payload
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Where training took the scores."""
+
+    thresholds: Thresholds
+    before: Tensor
+    after: Tensor
+
+
+class BitsExchange(Exchange):
+    state_is_counts = True
+
+    def __init__(self, task: Task, bound: BoundMap, up: BitsUp, down: BitsDown, aggregate: BitsAggregate) -> None:
+        self.task, self.up, self.down_codec = task, up, down.codec
+        self.map: Any = bound  # A `ProbabilityMap` as well.
+        self.size = bound.size
+        self.beta = aggregate.beta
+        if self.down_codec.kind is Kind.VECTOR and not self.down_codec.exact:
+            raise ConfigError(f"down.codec={self.down_codec.name}: probabilities go down as counts, or dense")
+        self.down_name = bound.vector if bound.vector != "scores" else "theta"
+        self.period = self.beta.reset_every or max(1, round(task.clients / task.participants))
+        if self.period * task.participants > MOST_MASKS:
+            raise ConfigError(
+                f"{task.participants} masks in each of {self.period} rounds are more than the {MOST_MASKS} that can be "
+                "counted before a reset: set reset_every lower"
+            )
+
+    # Down.
+
+    def down_parts(self) -> tuple[Part, ...]:
+        return (Part(self.down_name, self.down_codec, self.size),)
+
+    def start(self) -> State:
+        return {"counts": np.zeros(self.size, dtype=np.uint16), "total": 0}
+
+    def broadcast(self, state: State, round_number: int) -> Payloads:
+        counts = counts_of(state)
+        if self.down_codec.kind is Kind.COUNTS:
+            return {self.down_name: counts}
+        return {self.down_name: (self.thresholds(counts) / FULL).astype(np.float32)}
+
+    def open(self, payloads: Payloads, round_number: int) -> Thresholds:
+        """The thresholds that the broadcast stands for: integers on both sides, from exactly what was sent."""
+        theta = payloads[self.down_name]
+        if isinstance(theta, Counts):
+            return self.thresholds(theta)
+        # A float32 times 2^32 is exact in float64, so both sides round the same number.
+        return as_thresholds(theta.astype(np.float64) * FULL)
+
+    def thresholds(self, counts: Counts) -> Thresholds:
+        """The first broadcast is an empty count: what it means is known to everybody from the configuration."""
+        if counts.total == 0:
+            initial: Thresholds = self.map.initial_thresholds()
+            return initial
+        return self.beta.thresholds(counts)
+
+    def shared(self, part: Part, view: Thresholds | None, round_number: int, client: int) -> Shared:
+        if view is None:
+            return Shared(self.size, limit=self.period * self.task.participants)
+        key = derive_key(self.task.seed, "codec", round_number, client)
+        drawn = self.up.uniforms_key(self, round_number, client)
+        return Shared(self.size, key=key, thresholds=view, uniforms_key=drawn)
+
+    # Up.
+
+    def up_parts(self) -> tuple[Part, ...]:
+        return (Part(self.up.part, self.up.codec, self.size),)
+
+    def trained(self, view: Thresholds) -> Tensor:
+        scores: Tensor = self.map.scores(view)
+        return scores
+
+    def say(self, view: Thresholds, trained: Tensor, turn: Turn) -> tuple[Payloads, dict[str, float]]:
+        before = self.trained(view)
+        moved = Moved(self.map.moved(view, before, trained), before, trained)
+        payload, observed = self.up.say(self, view, moved, turn)
+        return {self.up.part: payload}, observed
+
+    # The posterior.
+
+    def accumulator(self) -> MaskCounts:
+        return MaskCounts(self.size)
+
+    def accumulate(
+        self,
+        accumulator: MaskCounts,
+        view: Thresholds,
+        payloads: Payloads,
+        examples: int,
+        round_number: int,
+        client: int,
+    ) -> None:
+        accumulator.add(self.up.mask(self, view, payloads[self.up.part], (round_number, client)))
+
+    def step(self, state: State, accumulator: MaskCounts, round_number: int) -> State:
+        if round_number % self.period == 0:
+            return {"counts": accumulator.counts, "total": accumulator.total}
+        before = counts_of(state)
+        return {"counts": before.values + accumulator.counts, "total": before.total + accumulator.total}
+
+    def write(self, state: State, network: str, key: int) -> None:
+        self.map.write_thresholds(self.thresholds(counts_of(state)), network, key)
+
+
+def counts_of(state: State) -> Counts:
+    values = state["counts"]
+    if not isinstance(values, np.ndarray):
+        raise TypeError("a mask state holds an array of counts")
+    return Counts(int(state["total"]), values.astype(np.uint16, copy=False))

@@ -1,0 +1,60 @@
+"""Training as if all data were in one place: a client goes on where its last turn ended.
+
+The optimiser's moments stay with the client, and an epoch is numbered, and its batches and masks drawn, by how many
+came before it. So R rounds of one epoch end, bit for bit, where one round of R epochs does: with one client that is the
+central algorithm itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subbit.data.examples import Examples
+from subbit.local.trainer import Trainer
+from subbit.local.training import PLAIN, Hooks, Local
+from subbit.maps.bound import BoundMap
+from subbit.models.task import Task, Turn
+
+MOMENT = "optimizer-"
+"""Begins the names of the optimiser's moments in a client's memory."""
+
+
+class CentralTrainer(Trainer):
+    """An epoch takes the place of a round: all keys then follow from its number, and so does the learning rate."""
+
+    def __init__(self, task: Task, local: Local, bound: BoundMap) -> None:
+        self.epochs = local.epochs
+        epoch_by_epoch = replace(local, epochs=1, warmup_rounds=local.warmup_rounds * local.epochs)
+        super().__init__(replace(task, rounds=task.rounds * local.epochs), epoch_by_epoch, bound)
+
+    def train(self, trained: Tensor, data: Examples, turn: Turn, hooks: Hooks = PLAIN) -> dict[str, float]:
+        optimizer, observed = self.local.make_optimizer(trained), dict[str, float]()
+        _recall(optimizer, trained, turn.memory)
+        for epoch in range(turn.round_number * self.epochs, (turn.round_number + 1) * self.epochs):
+            for group in optimizer.param_groups:
+                group["lr"] = self.local.rate
+            numbered = Turn(epoch, turn.client, turn.memory)
+            observed = super().train(trained, data, numbered, replace(hooks, optimizer=optimizer))
+        _remember(optimizer, trained, turn.memory)
+        return observed
+
+
+def _recall(optimizer: torch.optim.Optimizer, trained: Tensor, memory: dict[str, NDArray[Any]]) -> None:
+    kept = {
+        name.removeprefix(MOMENT): torch.from_numpy(moment.copy())
+        for name, moment in memory.items()
+        if name.startswith(MOMENT)
+    }
+    if kept:
+        optimizer.state[trained] = kept
+
+
+def _remember(optimizer: torch.optim.Optimizer, trained: Tensor, memory: dict[str, NDArray[Any]]) -> None:
+    for name, moment in optimizer.state[trained].items():
+        if isinstance(moment, Tensor):
+            memory[MOMENT + name] = moment.detach().numpy().copy()

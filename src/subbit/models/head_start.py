@@ -1,0 +1,115 @@
+"""How the head of a frozen backbone starts: at random, or as the linear discriminant of the clients' features.
+
+FiT-LDA (Shysheya et al., "FiT: parameter efficient few-shot transfer learning for personalized and federated image
+classification", ICLR 2023) needs no training. Class means mu_c, priors pi_c and one covariance Sigma of features give
+
+    weight_c = Sigma^-1 mu_c        bias_c = -1/2 mu_c' Sigma^-1 mu_c + log pi_c
+
+and all of these follow from sums over examples, so that the clients' statistics simply add up.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from subbit.core.errors import ModelError
+from subbit.core.randomness import torch_generator
+
+ABSENT_MARGIN = 1e4
+"""How far the bias of a class that nobody has lies below the lowest one: never predicted, and still a finite loss."""
+LEAST_SPREAD = 1e-6
+"""Spread within classes, relative to the mean square of features, where all examples of each class coincide."""
+
+
+@torch.no_grad()
+def kaiming_(linear: nn.Linear, key: int) -> nn.Linear:
+    """Weights from N(0, 2 / fan_in), bias zero (He et al., "Delving deep into rectifiers", 2015). In place."""
+    nn.init.kaiming_normal_(linear.weight, nonlinearity="relu", generator=torch_generator(key))
+    if linear.bias is not None:
+        linear.bias.zero_()
+    return linear
+
+
+class LdaStatistics:
+    """Class counts [C], class sums [C, D] and second moment [D, D] of features, in float64."""
+
+    def __init__(self, classes: int, width: int) -> None:
+        self.classes, self.width = classes, width
+        self.counts = torch.zeros(classes, dtype=torch.float64)
+        self.sums = torch.zeros(classes, width, dtype=torch.float64)
+        self.moment = torch.zeros(width, width, dtype=torch.float64)
+
+    @classmethod
+    def from_features(cls, features: Tensor, labels: Tensor, classes: int) -> LdaStatistics:
+        statistics = cls(classes, features.shape[1])
+        statistics.add(features, labels)
+        return statistics
+
+    def add(self, features: Tensor, labels: Tensor) -> None:
+        """Count a batch of features [n, D] with labels [n] in."""
+        if features.shape != (len(labels), self.width):
+            raise ModelError(f"features are {tuple(features.shape)}: needs ({len(labels)}, {self.width})")
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
+            raise ModelError(f"labels go from {labels.min()} to {labels.max()}: needs 0 to {self.classes - 1}")
+        features, labels = features.detach().double(), labels.long()
+        self.counts += torch.bincount(labels, minlength=self.classes)
+        self.sums.index_add_(0, labels, features)
+        self.moment += features.T @ features
+
+    @staticmethod
+    def vector_size(classes: int, width: int) -> int:
+        return classes + classes * width + width * (width + 1) // 2
+
+    def to_vector(self) -> Tensor:
+        """Counts, sums and the upper triangle of the moment in one float32 vector. The vectors of clients add up."""
+        rows, columns = torch.triu_indices(self.width, self.width)
+        return torch.cat([self.counts, self.sums.reshape(-1), self.moment[rows, columns]]).float()
+
+    @classmethod
+    def from_vector(cls, vector: Tensor, classes: int, width: int) -> LdaStatistics:
+        if vector.shape != (cls.vector_size(classes, width),):
+            raise ModelError(
+                f"statistics of shape {tuple(vector.shape)}: {classes} classes of width {width} "
+                f"need ({cls.vector_size(classes, width)},)"
+            )
+        statistics = cls(classes, width)
+        triangle = width * (width + 1) // 2
+        counts, sums, moment = torch.split(vector.detach().double(), [classes, classes * width, triangle])
+        rows, columns = torch.triu_indices(width, width)
+        statistics.counts.copy_(counts)
+        statistics.sums.copy_(sums.view(classes, width))
+        statistics.moment[rows, columns] = moment
+        statistics.moment[columns, rows] = moment
+        return statistics
+
+
+def solve(statistics: LdaStatistics, shrinkage: float = 0.1) -> tuple[Tensor, Tensor]:
+    """Weight [C, D] and bias [C] of the linear discriminant, in float32.
+
+    The covariance within classes is shrunk towards its scaled identity, (1 - shrinkage) S + shrinkage tr(S) / D, which
+    also makes it invertible where examples are fewer than features. One factor on all statistics changes nothing.
+    """
+    if not 0.0 < shrinkage <= 1.0:
+        raise ModelError(f"shrinkage={shrinkage}: needs a number above 0, up to 1")
+    counts, sums, moment = statistics.counts, statistics.sums, statistics.moment
+    if not all(bool(torch.isfinite(part).all()) for part in (counts, sums, moment)) or bool((counts < 0).any()):
+        raise ModelError("statistics of features hold values that are not finite, or negative counts")
+    present = counts > 0
+    if not bool(present.any()):
+        raise ModelError("statistics of features without one example: a discriminant needs some")
+    total = counts.sum()
+    means = sums[present] / counts[present, None]
+    within = (moment - means.T @ (counts[present, None] * means)) / total
+    # Rounding of a float32 vector can leave slightly negative eigenvalues behind; a covariance has none.
+    eigenvalues, vectors = torch.linalg.eigh(within)
+    eigenvalues = eigenvalues.clamp(min=0.0)
+    least = LEAST_SPREAD * float(moment.trace() / total) / statistics.width
+    spread = max(float(eigenvalues.mean()), least, torch.finfo(torch.float32).tiny)
+    shrunk = (1.0 - shrinkage) * eigenvalues + shrinkage * spread
+    weight = torch.zeros_like(sums)
+    weight[present] = means @ (vectors / shrunk) @ vectors.T
+    bias = torch.empty_like(counts)
+    bias[present] = -0.5 * (weight[present] * means).sum(1) + torch.log(counts[present] / total)
+    bias[~present] = bias[present].min() - ABSENT_MARGIN
+    return weight.float(), bias.float()

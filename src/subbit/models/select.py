@@ -1,0 +1,131 @@
+"""Which parameters are trained: a small language, from text to names.
+
+    selection = term { "+" term }           the union of its terms
+    term      = where [ ":" kinds ]
+    where     = "all" | "head" | "backbone" | "last N blocks" | "block N" | a pattern over names such as "*attention*"
+    kinds     = kind { ("&" | ",") kind }   kind = "weights" | "biases" | "norms" | "all" (the default)
+
+`norms` are the parameters of normalisation layers; of all others, `weights` have two dimensions or more and `biases`
+fewer (whatever their name, e.g. the layer scales of DINOv2). `backbone` is all but the head. `block 0` is the first.
+
+    "last 5 blocks: weights"          what DeltaMask masks
+    "last 5 blocks: weights + head"   the same, and the head
+    "all: biases, norms + head"       bias tuning
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from subbit.core.errors import ModelError
+
+KINDS = ("weights", "biases", "norms", "all")
+PLACES = ("all", "head", "backbone", "last N blocks", "block N")
+HEAD_NAMES = ("head", "classifier", "fc")
+NORM_CLASS = re.compile(
+    r"norm(\dd)?$", re.IGNORECASE
+)  # BatchNorm2d, LayerNorm, RMSNorm and what others derive from them
+
+
+def select_parameters(module: nn.Module, selection: str) -> list[str]:
+    """Names of the selected parameters, in the order of the module. A parameter with two names appears under both."""
+    kinds = parameter_kinds(module)
+    chosen: set[str] = set()
+    for term in selection.split("+"):
+        where, _, kind_words = (part.strip() for part in term.partition(":"))
+        wanted = _parse_kinds(selection, kind_words) if ":" in term else {"all"}
+        matches = _parse_place(module, selection, where)
+        placed = [name for name in kinds if matches(name)]
+        if not placed:
+            raise ModelError(f"selection {selection!r}: {where!r} {_nothing_there(where, list(kinds))}")
+        names = [name for name in placed if "all" in wanted or kinds[name] in wanted]
+        if not names:
+            found = ", ".join(sorted({kinds[name] for name in placed}))
+            raise ModelError(f"selection {selection!r}: {where!r} has no {kind_words}, only {found}")
+        chosen.update(names)
+    return [name for name in kinds if name in chosen]
+
+
+def parameter_kinds(module: nn.Module) -> dict[str, str]:
+    """Every parameter name of the module, in order, with its kind: weights, biases or norms."""
+    kinds = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        owner = module.get_submodule(name.rpartition(".")[0])
+        if NORM_CLASS.search(type(owner).__name__):
+            kinds[name] = "norms"
+        else:
+            kinds[name] = "weights" if parameter.dim() >= 2 else "biases"
+    return kinds
+
+
+def find_blocks(module: nn.Module) -> tuple[str, int]:
+    """Name and length of the list of blocks: the longest list of layers that have one class and parameters."""
+    best = ("", 0)
+    for name, candidate in module.named_modules():
+        if not isinstance(candidate, nn.ModuleList | nn.Sequential):
+            continue
+        layers = list(candidate)
+        alike = len({type(layer) for layer in layers}) == 1
+        if alike and len(layers) > best[1] and all(any(True for _ in layer.parameters()) for layer in layers):
+            best = (name, len(layers))
+    if best[1] == 0:
+        raise ModelError(
+            f"{type(module).__name__} has no blocks (a ModuleList or Sequential of layers of one class): "
+            "select by another place or by a pattern over names"
+        )
+    return best
+
+
+def find_head(module: nn.Module) -> str:
+    """Name of the head: the top-level submodule called head, classifier or fc, else the last linear layer."""
+    children = dict(module.named_children())
+    for name in HEAD_NAMES:
+        if name in children and any(True for _ in children[name].parameters()):
+            return name
+    linear_layers: list[str] = [name for name, layer in module.named_modules() if name and isinstance(layer, nn.Linear)]
+    if not linear_layers:
+        raise ModelError(
+            f"{type(module).__name__} has no head: no submodule called {', '.join(HEAD_NAMES)}, none linear"
+        )
+    return linear_layers[-1]
+
+
+def _parse_kinds(selection: str, words: str) -> set[str]:
+    kinds = {word.strip() for word in re.split("[&,]", words)}
+    for kind in kinds - set(KINDS):
+        raise ModelError(f"selection {selection!r}: unknown kind {kind!r}; there are: {', '.join(KINDS)}")
+    return kinds
+
+
+def _parse_place(module: nn.Module, selection: str, where: str) -> Callable[[str], bool]:
+    """The test whether a parameter name lies in that place."""
+    if where == "all":
+        return lambda name: True
+    if where in ("head", "backbone"):
+        head = find_head(module) + "."
+        return lambda name: name.startswith(head) == (where == "head")
+    if match := re.fullmatch(r"(last|block)\s+(\d+)(\s+blocks?)?", where):
+        word, number = match[1], int(match[2])
+        if (word == "last") == (match[3] is not None):
+            blocks, count = find_blocks(module)
+            if not (1 <= number <= count if word == "last" else number < count):
+                raise ModelError(f"selection {selection!r}: there are {count} blocks in {blocks or 'the module'!r}")
+            numbers = range(count - number, count) if word == "last" else [number]
+            prefixes = tuple(f"{blocks}.{block}.".removeprefix(".") for block in numbers)
+            return lambda name: name.startswith(prefixes)
+    return lambda name: fnmatchcase(name, where)
+
+
+def _nothing_there(where: str, names: list[str]) -> str:
+    near = get_close_matches(where, [*PLACES, *names], n=3, cutoff=0.5) or get_close_matches(
+        where, names, n=3, cutoff=0.2
+    )
+    shown = ", ".join(near or names[:3])
+    return (
+        f"matches none of {len(names)} parameters. Near: {shown}. Places: {', '.join(PLACES)}, or a pattern over names"
+    )

@@ -1,0 +1,232 @@
+"""Weights as a random sparse map of fewer trained values: w = Q z.
+
+Villani, Natale, Mallmann-Trenn: "Trading-off Accuracy and Communication Cost in Federated Learning", 2024. Row i of Q
+has `degree` values at distinct columns, drawn from N(0, scale_i^2). Q is never sent and never stored densely: every
+machine draws it from a key. The entry number e = degree * i + k has one 64-bit hash h of (key, e):
+
+    column   Floyd's choice without replacement: t = floor(h >> 32, scaled to 0..columns - degree + k), or, where the
+             row has t already, the largest of that range. Every set of columns is equally likely.
+    value    quantile number h mod 4096 of the normal distribution, from a table of multiples of 2^-16
+
+Integers decide both, so that no libm's last digit shows. What is kept is 6 bytes per entry; a matrix that would take
+more than `STORED_BYTES` that way is drawn anew, block by block, whenever it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from math import prod
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from subbit.codecs.hashing import murmur64
+from subbit.codecs.sampler import uniforms
+from subbit.core.errors import ModelError
+from subbit.core.jit import njit
+from subbit.models.flat import FlatModel
+from subbit.models.quantiles import NORMAL_LEVELS, normal_table
+from subbit.models.reparametrisation import Reparametrisation
+
+Array = NDArray[np.float32]
+Columns = NDArray[np.uint32]
+Levels = NDArray[np.uint16]
+
+STORED_BYTES = 1 << 28
+BLOCK_ENTRIES = 1 << 18
+"""Drawn at a time where nothing is stored: 1.5 MB."""
+LEVEL_MASK = np.uint64(NORMAL_LEVELS - 1)
+SHIFT_8, SHIFT_32, ONE = np.uint32(8), np.uint64(32), np.uint64(1)
+UNIT_24 = np.float32(2.0**-24)
+
+
+class Projection:
+    """Q: one row per weight, `columns` columns, `degree` values in each row, all of it from `key`."""
+
+    def __init__(
+        self, scales: NDArray[np.floating], columns: int, degree: int, key: int, stored_bytes: int = STORED_BYTES
+    ) -> None:
+        if not 1 <= degree <= columns:
+            raise ModelError(f"degree={degree}: a row of {columns} columns has 1 to {columns} distinct ones")
+        self.scales: Array = np.ascontiguousarray(scales, dtype=np.float32)
+        self.rows, self.columns, self.degree, self.key = self.scales.size, columns, degree, key
+        entry_bytes = np.dtype(np.uint32).itemsize + np.dtype(np.uint16).itemsize
+        self._stored = None
+        if self.rows * degree * entry_bytes <= stored_bytes:
+            self._stored = self._draw(0, self.rows, np.zeros(columns, dtype=np.bool_))
+
+    def blocks(self) -> Iterator[tuple[slice, Columns, Levels]]:
+        """Rows with their columns and the levels of their values, both [rows, degree]."""
+        if self._stored is not None:
+            yield slice(0, self.rows), *self._stored
+            return
+        taken = np.zeros(self.columns, dtype=np.bool_)
+        step = max(1, BLOCK_ENTRIES // self.degree)
+        for start in range(0, self.rows, step):
+            stop = min(start + step, self.rows)
+            yield slice(start, stop), *self._draw(start, stop, taken)
+
+    def _draw(self, start: int, stop: int, taken: NDArray[np.bool_]) -> tuple[Columns, Levels]:
+        columns = np.empty((stop - start, self.degree), dtype=np.uint32)
+        levels = np.empty((stop - start, self.degree), dtype=np.uint16)
+        with np.errstate(over="ignore"):
+            _draw_rows(np.uint64(self.key), start, self.columns, taken, columns, levels)
+        return columns, levels
+
+    def multiply(self, values: Array, out: Array) -> None:
+        """out = Q values."""
+        _check(values, self.columns, "values")
+        _check(out, self.rows, "out")
+        for rows, columns, levels in self.blocks():
+            _gather(columns, levels, normal_table(), self.scales[rows], values, out[rows])
+
+    def multiply_transposed(self, values: Array, out: Array) -> None:
+        """out = Q' values."""
+        _check(values, self.rows, "values")
+        _check(out, self.columns, "out")
+        out[:] = 0
+        for rows, columns, levels in self.blocks():
+            _scatter(columns, levels, normal_table(), self.scales[rows], values[rows], out)
+
+    def dense(self) -> Array:
+        """The whole matrix: for tests and small examples."""
+        matrix = np.zeros((self.rows, self.columns), dtype=np.float32)
+        for rows, columns, levels in self.blocks():
+            values = normal_table()[levels] * self.scales[rows, None]
+            np.put_along_axis(matrix[rows], columns.astype(np.int64), values, axis=1)
+        return matrix
+
+    def empty_columns(self) -> int:
+        """Columns without any entry: trained values that no weight depends on.
+
+        columns * (1 - degree / columns)^rows are to be expected.
+        """
+        used = np.zeros(self.columns, dtype=np.bool_)
+        for _, columns, _ in self.blocks():
+            used[columns.reshape(-1)] = True
+        return int(self.columns - used.sum())
+
+    def fingerprint(self) -> str:
+        """Eight letters that differ where Q differs: who has another one should refuse the values."""
+        shape = np.array([self.rows, self.columns, self.degree, self.key], dtype="<u8")
+        return blake2b(shape.tobytes() + self.scales.astype("<f4").tobytes(), digest_size=4).hexdigest()
+
+
+class Projected(Reparametrisation):
+    """w = base + Q z with z ~ Bern(clip(s)) drawn anew in every step, or z = clip(s) itself (`continuous`).
+
+    The gradient is that of z = s, gated where s has left (0, 1): `strict` stops it there, which holds a place at 0 or
+    1 for ever; `inward` lets it pass where its step leads back. With `key` every step draws the same uniforms.
+    """
+
+    def __init__(
+        self,
+        projection: Projection,
+        base: Tensor | None = None,
+        *,
+        training: Literal["sampled", "continuous"] = "sampled",
+        gate: Literal["strict", "inward"] = "inward",
+        key: int | None = None,
+    ) -> None:
+        self.size = projection.columns
+        self.projection, self.base = projection, base
+        self.training, self.gate, self.key = training, gate, key
+
+    def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
+        values = trained.detach().numpy()
+        _check(values, self.size, "trained")
+        if self.training == "continuous":
+            drawn = values.clip(0, 1)
+        else:
+            drawn = np.empty_like(values)
+            _compare(uniforms(key if self.key is None else self.key, 0, self.size), values, drawn)
+        self.place(drawn, weights)
+
+    def place(self, values: Array, weights: Tensor) -> None:
+        """weights = base + Q values."""
+        self.projection.multiply(values, weights.detach().numpy())
+        if self.base is not None:
+            weights.add_(self.base)
+
+    def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
+        self.projection.multiply_transposed(gradient.detach().numpy(), out.detach().numpy())
+        values = trained.detach()
+        if self.gate == "strict":
+            out.mul_((values > 0) & (values < 1))
+        else:
+            out.mul_(((values > 0) | (out < 0)) & ((values < 1) | (out > 0)))
+
+
+def fan_ins(flat: FlatModel) -> NDArray[np.int64]:
+    """For every weight of the flat model, how many inputs its neuron has: a bias has those of the matrix beside it.
+
+    A vector that stands alone, e.g. the gains of a normalisation, counts its own length.
+    """
+    found = np.empty(flat.template.size, dtype=np.int64)
+    start = 0
+    for name, shape in zip(flat.template.names, flat.template.shapes, strict=True):
+        if len(shape) < 2:
+            owner = flat.module.get_submodule(name.rpartition(".")[0])
+            beside = [tuple(other.shape) for other in owner.parameters(recurse=False) if other.dim() >= 2]
+            inputs = prod(beside[0][1:]) if beside else prod(shape)
+        else:
+            inputs = prod(shape[1:])
+        found[start : start + prod(shape)] = max(1, inputs)
+        start += prod(shape)
+    return found
+
+
+def _check(array: Array, size: int, name: str) -> None:
+    """Kernels do not check bounds."""
+    if array.shape != (size,) or array.dtype != np.float32:
+        raise ModelError(f"{name} is {array.dtype} {array.shape}: needs float32 ({size},)")
+
+
+@njit
+def _draw_rows(
+    key: np.uint64, first_row: int, width: int, taken: NDArray[np.bool_], columns: Columns, levels: Levels
+) -> None:
+    """`taken` is all false, before and after."""
+    rows, degree = columns.shape
+    for row in range(rows):
+        entry = np.uint64(first_row + row) * np.uint64(degree) + key
+        for index in range(degree):
+            hashed = murmur64(entry + np.uint64(index))
+            choices = np.uint64(width - degree + index + 1)
+            chosen = ((hashed >> SHIFT_32) * choices) >> SHIFT_32
+            if taken[chosen]:
+                chosen = choices - ONE
+            taken[chosen] = True
+            columns[row, index] = chosen
+            levels[row, index] = hashed & LEVEL_MASK
+        for index in range(degree):
+            taken[columns[row, index]] = False
+
+
+@njit
+def _gather(columns: Columns, levels: Levels, table: Array, scales: Array, values: Array, out: Array) -> None:
+    rows, degree = columns.shape
+    for row in range(rows):
+        total = np.float32(0.0)
+        for index in range(degree):
+            total += table[levels[row, index]] * values[columns[row, index]]
+        out[row] = scales[row] * total
+
+
+@njit
+def _scatter(columns: Columns, levels: Levels, table: Array, scales: Array, values: Array, out: Array) -> None:
+    rows, degree = columns.shape
+    for row in range(rows):
+        value = scales[row] * values[row]
+        for index in range(degree):
+            out[columns[row, index]] += table[levels[row, index]] * value
+
+
+@njit
+def _compare(random_words: NDArray[np.uint32], values: Array, out: Array) -> None:
+    for place in range(values.size):
+        uniform = np.float32(random_words[place] >> SHIFT_8) * UNIT_24
+        out[place] = np.float32(1.0) if uniform < values[place] else np.float32(0.0)

@@ -1,0 +1,79 @@
+"""How many parameters a tuning trains, counted on the real modules but without weights: on torch's meta device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from subbit.core.errors import ModelError
+from subbit.models.backbones import read_architecture
+from subbit.models.load_model import BUNDLED, explained
+from subbit.models.select import select_parameters
+
+
+@dataclass(frozen=True)
+class Count:
+    trained: int
+    total: int
+    """Of the module with what was added to it."""
+
+
+def _vit_b16() -> Any:
+    from transformers import ViTConfig
+
+    return ViTConfig()  # ViT-B/16 on 224x224 is what it is by default.
+
+
+def _videomae_b() -> Any:
+    from transformers import VideoMAEConfig
+
+    return VideoMAEConfig()
+
+
+def _bert_mini() -> Any:
+    from transformers import BertConfig
+
+    return BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
+
+
+NAMED: dict[str, Callable[[], Any]] = {"vit-b16": _vit_b16, "videomae-b": _videomae_b, "bert-mini": _bert_mini}
+"""Backbones of paper 003, for which no file is needed."""
+
+
+def weightless_classifier(model: str, classes: int) -> nn.Module:
+    """The classifier of that name, on the meta device. Of a folder or a hub name only config.json is read."""
+    if classes < 1:
+        raise ModelError(f"classes={classes}: needs at least 1")
+    with explained(model):
+        architecture = read_architecture(model, _config(model), "auto")
+        with torch.device("meta"):
+            return architecture.classifier(architecture.random(), nn.Linear(architecture.width, classes))
+
+
+def _config(model: str) -> Any:
+    from transformers import AutoConfig
+
+    if model in NAMED:
+        return NAMED[model]()
+    folder = BUNDLED.get(model, Path(model).expanduser())
+    if not folder.is_dir() and "/" not in model:
+        raise ModelError(
+            f"no model {model!r}: there are {', '.join([*NAMED, *BUNDLED])}, hub names such as owner/model, "
+            "and folders with config.json"
+        )
+    return AutoConfig.from_pretrained(str(folder) if folder.is_dir() else model, trust_remote_code=False)
+
+
+def count(model: str, classes: int, add: Callable[[nn.Module], str | None]) -> Count:
+    """`add` is a tuning: it adds its modules in place and returns the selection of what is trained."""
+    module = weightless_classifier(model, classes)
+    with torch.device("meta"):
+        selection = add(module)
+    names = select_parameters(module, selection or "all")
+    sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
+    return Count(sum(sizes[name] for name in names), sum(sizes.values()))

@@ -1,0 +1,86 @@
+"""Is a run folder what was written? Reads everything, changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+from subbit.config.resolve import write_toml
+from subbit.core.appended_file import verify
+from subbit.core.array_files import read_arrays
+from subbit.core.errors import RunFolderError, SubbitError
+from subbit.runtime.checkpoint import read_checkpoint
+from subbit.runtime.client_memory import ClientMemories
+from subbit.runtime.folder import LEDGER, RunFolder
+from subbit.runtime.manifest import Manifest, read_manifest, state_path, turns
+from subbit.runtime.round import ServerState
+from subbit.wire.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Finding:
+    what: str
+    damage: str | None
+    """None where all is well."""
+
+
+def check_run(path: Path) -> list[Finding]:
+    """One finding for every file that a manifest names, for the memories that clients will be asked for, and for sums
+    that must agree."""
+    folder = RunFolder.open(path)
+    checkpoint = path / "checkpoint"
+    found = turns(checkpoint)
+    if not found:
+        raise RunFolderError(f"{path} has no finished round yet: there is nothing to check")
+    findings: list[Finding] = []
+    for turn in found:
+        findings += _check_turn(folder, checkpoint, turn, newest=turn == found[0])
+    return findings
+
+
+def _check_turn(folder: RunFolder, checkpoint: Path, turn: int, *, newest: bool) -> list[Finding]:
+    try:
+        manifest = read_manifest(checkpoint, turn)
+    except RunFolderError as error:
+        return [Finding(f"checkpoint/{turn}.json", str(error))]
+    findings = [Finding(f"checkpoint/{turn}.json", None)]
+    for name, mark in manifest.files.items():
+        findings.append(_finding(f"{name} up to turn {turn}", partial(verify, folder.path / name, mark)))
+    state: list[ServerState] = []
+    text = write_toml(folder.settings)
+
+    def read() -> None:
+        state.append(read_checkpoint(state_path(checkpoint, turn), text, manifest.state))
+
+    findings.append(_finding(f"checkpoint/{turn}.safetensors", read))
+    if newest and all(finding.damage is None for finding in findings):
+        findings.append(_finding("sums of the ledger", lambda: _check_sums(folder, manifest)))
+    memories = ClientMemories(folder.memory)
+    if folder.settings.run.engine == "simulator":
+        for client, kept in state[0].kept.items() if state else ():
+            where = memories.path(client, kept)
+            findings.append(_finding(str(where.relative_to(folder.path)), partial(read_arrays, where)))
+    return findings
+
+
+def _finding(what: str, check: Callable[[], object]) -> Finding:
+    try:
+        check()
+    except SubbitError as error:
+        return Finding(what, str(error))
+    return Finding(what, None)
+
+
+def _check_sums(folder: RunFolder, manifest: Manifest) -> None:
+    last = manifest.turn - 1
+    totals = Ledger.read_csv(folder.path / LEDGER).truncated(last).totals
+    if totals != manifest.totals:
+        raise RunFolderError(f"the lines of {LEDGER} add up to {totals}, the manifest says {manifest.totals}")
+    if (folder.path / "summary.json").is_file():
+        summary = folder.read_summary()
+        for name, value in asdict(manifest.totals).items():
+            if name in summary and summary[name] != value:
+                raise RunFolderError(f"summary.json has {name} {json.dumps(summary[name])}, the ledger {value}")

@@ -1,0 +1,280 @@
+"""The run folder.
+
+    config.toml       the resolved configuration: gives the same run again
+    split.txt         who holds what
+    plugins/          files that were given by --plugin, as they were: a record, never loaded from here
+    job               the name of this run in its frames, drawn at its start
+    events.jsonl      one line per round: who took part, who failed and why, what was observed, accuracy, seconds
+    ledger.csv        one line per frame
+    checkpoint/       the state after each of the last two finished rounds, and a manifest of all files for each
+    memory/           what clients keep between their turns
+    summary.json      the run in numbers, when it is finished
+    lock              held by the process that runs; `running.json` says which one it is
+
+Events and ledger grow; everything else is replaced in one step. A round is finished when its manifest is written, which
+comes last. What the files have beyond it is cut off on resuming.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
+
+from subbit.config.resolve import Settings, read_toml, resolve_recorded, write_toml
+from subbit.config.schema import AUTO_NAME
+from subbit.core.appended_file import AppendedFile, Mark, verify
+from subbit.core.errors import ConfigError, Interrupted, PluginError, RunFolderError
+from subbit.core.files import replace_file
+from subbit.core.json_records import as_json
+from subbit.core.locks import FolderLock
+from subbit.core.plugins import recorded_files
+from subbit.runtime.client_memory import ClientMemories
+from subbit.runtime.events import Event, read_event
+from subbit.runtime.making import BEGINNING, free_name, move_aside, remove_unfinished
+from subbit.runtime.manifest import Manifest, forget_all_but, read_manifest, state_path, turns, write_manifest
+from subbit.wire.ledger import HEADING, Ledger, csv_lines
+
+if TYPE_CHECKING:
+    from subbit.runtime.round import ServerState
+
+EVENTS, LEDGER = "events.jsonl", "ledger.csv"
+PATIENCE = 60.0  # Seconds in which somebody else is done with making a folder.
+log = logging.getLogger("subbit")
+
+
+class RunFolder:
+    def __init__(self, path: Path, settings: Settings | None) -> None:
+        self.path, self._settings = path, settings
+        self._lock: FolderLock | None = None
+        self._growing: dict[str, AppendedFile] = {}
+        self._events = 0
+        self._last: Manifest | None = None
+
+    # Making and opening one.
+
+    @classmethod
+    def create(cls, settings: Settings, split: str) -> RunFolder:
+        """A new folder, locked. One of the same name from an earlier run is moved aside, never deleted."""
+        parent = Path(settings.run.folder)
+        parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(parent / ".lock", timeout=PATIENCE):
+            name = settings.run.name
+            if name == AUTO_NAME:
+                name = free_name(parent, settings.run.method + "-{}")
+                settings = dataclasses.replace(settings, run=dataclasses.replace(settings.run, name=name))
+            elif os.path.lexists(parent / name):
+                move_aside(parent / name)
+            folder = cls(parent / f".{name}.new", settings)
+            folder._begin(split)
+            folder._rename(parent / name)
+        return folder
+
+    def _begin(self, split: str) -> None:
+        """Under another name, so that a folder of the run's name is complete from its first moment."""
+        remove_unfinished(self.path)
+        self.path.mkdir()
+        try:
+            self._replace("config.toml", write_toml(self.settings))
+            self._replace("split.txt", split + "\n")
+            self._replace("job", secrets.token_hex(16))
+            for name, source in recorded_files(self.settings.run.plugins).items():
+                (self.path / name).parent.mkdir(exist_ok=True)
+                replace_file(self.path / name, source)
+            self._take_lock()
+        except BaseException:
+            remove_unfinished(self.path)
+            raise
+
+    def _rename(self, path: Path) -> None:
+        self.path.rename(path)
+        self.path = path
+        if self._lock is not None:
+            self._lock.moved_to(path)
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """To read. `read_state` takes the lock and goes on with the run."""
+        folder = cls.look(path)
+        folder._settings = folder.settings
+        return folder
+
+    @classmethod
+    def look(cls, path: Path) -> RunFolder:
+        """To read what was written about the run. Its settings need its plugins, this does not."""
+        if not (path / "config.toml").is_file():
+            raise RunFolderError(f"{path} is not a run folder: it has no config.toml")
+        return cls(path, None)
+
+    @property
+    def settings(self) -> Settings:
+        if self._settings is not None:
+            return self._settings
+        try:
+            return resolve_recorded(read_toml(self.path / "config.toml"))
+        except PluginError as error:
+            raise PluginError(f"{self.path}: {error}; a copy is in {self.path / 'plugins'}") from None
+        except ConfigError as error:
+            raise RunFolderError(f"{self.path / 'config.toml'} is damaged: {error}") from None
+
+    def _take_lock(self) -> None:
+        if self._lock is None:
+            self._lock = FolderLock(self.path, "wait for it to end, or give another name=")
+
+    def release(self) -> None:
+        """Nothing more will be written."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    @property
+    def job(self) -> str:
+        try:
+            return (self.path / "job").read_text(encoding="ascii")
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.path / 'job'} cannot be read: {error}") from None
+
+    def split(self) -> str:
+        """Who holds what, as it was written at the start."""
+        try:
+            return (self.path / "split.txt").read_text(encoding="utf-8").removesuffix("\n")
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.path / 'split.txt'} cannot be read: {error}") from None
+
+    @property
+    def memory(self) -> Path:
+        return self.path / "memory"
+
+    # The state after a round.
+
+    def write_state(self, state: ServerState, ledger: Ledger, events: list[Event]) -> None:
+        from subbit.runtime.checkpoint import write_checkpoint
+
+        if not self._growing:
+            self._growing = {
+                EVENTS: AppendedFile(self.path / EVENTS),
+                LEDGER: AppendedFile(self.path / LEDGER, HEADING),
+            }
+        new = events[self._events :]
+        self._growing[EVENTS].append("".join(json.dumps(as_json(event)) + "\n" for event in new).encode())
+        self._growing[LEDGER].append(csv_lines(ledger.take()))
+        self._events = len(events)
+        turn = state.next_round
+        digest = write_checkpoint(state_path(self._checkpoint, turn), state, write_toml(self.settings))
+        marks = {name: file.mark for name, file in self._growing.items()}
+        beginning = (*BEGINNING, *recorded_files(self.settings.run.plugins))
+        marks |= {name: Mark.of((self.path / name).read_bytes()) for name in beginning}
+        self._last = Manifest(turn, digest, ledger.totals, self._events, marks)
+        write_manifest(self._checkpoint, self._last)
+        forget_all_but(self._checkpoint, turn)
+
+    def last_state(self) -> ServerState:
+        """The state after the last finished round, to look at."""
+        return self._newest(("config.toml",))[1]
+
+    def read_state(self) -> tuple[ServerState, Ledger, list[Event]]:
+        """The state after the last finished round, to go on from: the folder is locked and cut back to it."""
+        self._take_lock()
+        manifest, state = self._newest(None)
+        events = self.read_events(manifest.events)
+        self._growing = {name: AppendedFile.reopen(self.path / name, manifest.files[name]) for name in (EVENTS, LEDGER)}
+        self._events, self._last = manifest.events, manifest
+        for left_over in self._checkpoint.glob("*.tmp"):
+            left_over.unlink(missing_ok=True)
+        return state, Ledger(before=manifest.totals), events
+
+    def _newest(self, needed: tuple[str, ...] | None) -> tuple[Manifest, ServerState]:
+        """The newest manifest of which every file, or every needed one, is what it says, and its state."""
+        from subbit.runtime.checkpoint import read_checkpoint
+
+        damage: list[str] = []
+        incomplete: list[tuple[Manifest, ServerState]] = []
+        for turn in turns(self._checkpoint):
+            try:
+                manifest = read_manifest(self._checkpoint, turn)
+                for name in manifest.files if needed is None else needed:
+                    verify(self.path / name, manifest.files[name])
+                path = state_path(self._checkpoint, turn)
+                state = read_checkpoint(path, write_toml(self.settings), manifest.state)
+            except RunFolderError as error:
+                damage.append(str(error))
+                continue
+            if needed is None and self._lacks_memories(state):
+                damage.append(f"{self.memory}: what clients kept after turn {turn} is not complete")
+                incomplete.append((manifest, state))
+                continue
+            if damage:
+                log.warning("%s; going back to the state before it", damage[0])
+            return manifest, state
+        if incomplete:
+            return incomplete[0]  # Clients that lost their memory fail once, are counted, and begin anew.
+        if damage:
+            raise RunFolderError(f"{damage[0]}; there is no earlier state to go back to: start the run again")
+        if (self._checkpoint / "state.safetensors").is_file():
+            raise RunFolderError(f"{self.path} was made by an earlier version: start the run again with this one")
+        raise RunFolderError(f"{self.path} has no checkpoint yet: start the run again with subbit run")
+
+    def _lacks_memories(self, state: ServerState) -> bool:
+        """Whether a memory that the state names is missing or cut off, as after a power cut."""
+        memories = ClientMemories(self.memory)
+        here = self.settings.run.engine == "simulator"
+        return here and not all(memories.has(client, turn) for client, turn in state.kept.items())
+
+    def read_events(self, count: int | None = None) -> list[Event]:
+        """All complete lines, or so many: those after them may be damaged."""
+        try:
+            data = (self.path / EVENTS).read_bytes()
+            return [read_event(json.loads(line)) for line in data[: data.rfind(b"\n") + 1].splitlines()[:count]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunFolderError(f"{self.path / EVENTS} cannot be read: {error}") from None
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C becomes a line that says how to go on. Typer would end the program without a word."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if is_started(self.path):
+                raise Interrupted(f"interrupted; go on with subbit resume {self.path}") from None
+            raise Interrupted("interrupted before there was a checkpoint; start again with subbit run") from None
+
+    # The end.
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        text = json.dumps(summary, indent=2) + "\n"
+        self._replace("summary.json", text)
+        if self._last is not None:
+            files = {**self._last.files, "summary.json": Mark.of(text.encode())}
+            write_manifest(self._checkpoint, dataclasses.replace(self._last, files=files))
+
+    def read_summary(self) -> dict[str, Any]:
+        path = self.path / "summary.json"
+        try:
+            summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunFolderError(
+                f"{self.path} is not finished (no summary.json): go on with subbit resume {self.path}"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{path} cannot be read: {error}. subbit resume {self.path} writes it again") from None
+        return summary
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.path / "checkpoint"
+
+    def _replace(self, name: str, text: str) -> None:
+        replace_file(self.path / name, text.encode())
+
+
+def is_started(path: Path) -> bool:
+    """Whether there is a run with a finished round, from which it can go on."""
+    return (path / "config.toml").is_file() and bool(turns(path / "checkpoint"))

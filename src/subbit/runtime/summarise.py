@@ -1,0 +1,114 @@
+"""The summary of a finished run, from its events, its ledger and its last state."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Iterable
+from importlib.metadata import version
+
+from subbit.core.randomness import derive_key
+from subbit.models import model_sha256
+from subbit.privacy.report import PrivacyReport, privacy_report
+from subbit.runtime.evaluation import Accuracy
+from subbit.runtime.events import Before, Event, MainRound
+from subbit.runtime.link import SECONDS_PER_HOUR
+from subbit.runtime.results import Codecs, Summary
+from subbit.runtime.round import ServerState
+from subbit.runtime.workplace import Workplace
+from subbit.wire.ledger import Ledger
+
+
+def summarise(
+    workplace: Workplace,
+    state: ServerState,
+    ledger: Ledger,
+    events: list[Event],
+    accuracies: dict[str, Accuracy],
+    seconds: float,
+) -> Summary:
+    run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
+    workplace.write_network(
+        state.method, method.primary_network, derive_key(run.seed, "evaluation", run.rounds), state.head
+    )
+    workplace.module.eval()
+    rounds = [event for event in events if not isinstance(event, Before)]
+    main = [event for event in rounds if isinstance(event, MainRound)]
+    failures = [failure for event in rounds for failure in event.failures]
+    totals, primary = ledger.totals, accuracies[method.primary_network]
+    link = [event.link_seconds for event in rounds if event.link_seconds is not None]
+    return Summary(
+        name=run.name,
+        method=run.method,
+        preset=run.preset,
+        model=problem.model_name,
+        pretrained=problem.pretrained,
+        dataset=problem.dataset_name,
+        split=problem.split_summary().fingerprint,
+        clients=problem.clients,
+        participants=method.task.participants,
+        rounds=run.rounds,
+        seed=run.seed,
+        parameters=method.size,
+        accuracy=primary.mean,
+        accuracy_before=next(event.accuracy for event in events if isinstance(event, Before)),
+        network=method.primary_network,
+        uplink_bpp=ledger.uplink_bpp(method.size),
+        downlink_bpp=ledger.downlink_bpp(method.size),
+        uplink_bytes=totals.uplink_bytes,
+        downlink_bytes=totals.downlink_bytes,
+        one_off_bytes=totals.one_off_bytes,
+        total_bytes=totals.total_bytes,
+        failed_clients=len(failures),
+        failures=_counted(failure.cause for failure in failures),
+        codecs=Codecs(
+            up=tuple(part.codec.name for part in method.up_parts()),
+            down=tuple(part.codec.name for part in method.down_parts()),
+        ),
+        accuracy_by_round=tuple(event.accuracy for event in main),
+        bytes_by_round=tuple(event.total_bytes for event in main),
+        seconds=round(sum(event.seconds for event in rounds), 2),
+        seconds_this_process=round(seconds, 2),
+        model_sha256=model_sha256(workplace.module),
+        versions=versions(),
+        accuracies={name: found.mean for name, found in accuracies.items()} if len(accuracies) > 1 else {},
+        accuracy_by_client=primary.by_client,
+        not_evaluated=_not_evaluated(main, accuracies) or None,
+        link_mbit=run.link_mbit,
+        link_hours=None if run.link_mbit is None else sum(link) / SECONDS_PER_HOUR,
+        privacy=_privacy(workplace, [client for event in rounds for client in event.participants]),
+        flips_per_upload=_observed("flips", main),
+        flips_kept_per_upload=_observed("flips_kept", main),
+        false_flips_per_upload=_observed("false_flips", main),
+    )
+
+
+def _counted(causes: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(causes).items()))
+
+
+def _not_evaluated(rounds: list[MainRound], accuracies: dict[str, Accuracy]) -> dict[str, int]:
+    """Clients with a network of their own that could not say how good it is: the mean is over the others."""
+    last = [failure.cause for accuracy in accuracies.values() for failure in accuracy.failures.values()]
+    return _counted(last + [failure.cause for event in rounds for failure in event.not_evaluated or ()])
+
+
+def _privacy(workplace: Workplace, asked: list[int]) -> PrivacyReport | None:
+    """`asked` has every client once for each of its turns."""
+    method = workplace.method("main")
+    if method.mechanism is None:
+        return None
+    turns = Counter(asked)
+    examples = {client: len(workplace.problem.parts[client]) for client in turns}
+    return privacy_report(method.mechanism, examples, turns)
+
+
+def _observed(name: str, rounds: list[MainRound]) -> float | None:
+    """The mean over the rounds that say anything about it."""
+    values = [event.observations[name] for event in rounds if name in event.observations]
+    return sum(values) / len(values) if values else None
+
+
+def versions() -> dict[str, str]:
+    packages = ("subbit", "torch", "numpy", "numba", "transformers")
+    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
