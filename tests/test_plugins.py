@@ -135,7 +135,7 @@ def test_a_comparison_and_the_lists(elsewhere: Path) -> None:
         ("from subbit import register\n\n@register('methd', 'a')\nclass A: ...", "did you mean 'method'?"),
         (
             "from subbit import register\n\n@register('method', 'a')\nclass A: ...",
-            "extends subbit.methods.method.Method",
+            "extends subbit.methods.method",
         ),
         ("from subbit import register\nregister('partition', 'iid')(len)", "is one of subbit's own"),
         ("from subbit import register\nregister('partition', '../iid')(len)", "letters, digits"),

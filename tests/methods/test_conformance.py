@@ -1,4 +1,4 @@
-"""What every registered method must do (`subbit.conformance.method_laws`). A new method is covered by being registered."""
+"""What every registered method must do (`subbit.conformance.method_laws`). A new one is covered by being registered."""
 
 from __future__ import annotations
 

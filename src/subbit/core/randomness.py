@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 MASK_64 = (1 << 64) - 1
 NOBODY = -1  # The client of draws that belong to the server.
@@ -33,7 +36,12 @@ def numpy_generator(key: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key & MASK_64))
 
 
+# Codecs draw too, and need no torch: it is imported where it is wanted.
+
+
 def torch_generator(key: int) -> torch.Generator:
+    import torch
+
     return torch.Generator().manual_seed(key & (MASK_64 >> 1))
 
 
@@ -42,6 +50,8 @@ def torch_randomness(key: int) -> Iterator[None]:
     """Dropout and other random layers draw from torch's global generator and take no argument: seed it here, restore
     it after.
     """
+    import torch
+
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key & (MASK_64 >> 1))
         yield

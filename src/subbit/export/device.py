@@ -1,6 +1,6 @@
 """A network for a device: what `subbit export --shrink` writes, and how it is read again without running any code.
 
-    model.safetensors   every parameter and buffer, with a `DeviceDescription` (a file of `subbit.export.mask_container`)
+    model.safetensors   every parameter and buffer, with a `DeviceDescription` (see `subbit.export.mask_container`)
     model.onnx          the same network for onnxruntime, for batches of any size
     report.json         what was cut, and size, latency and memory beside those of the network with its zeros
 

@@ -1,5 +1,9 @@
-"""Weights as a random sparse map of a short vector of probabilities: w = Q z, z ~ Bern(p), or w = w0 + spread * Q (z -
-1/2) around pre-trained weights. Q is drawn from the seed on every machine (`subbit.models.sparse_matrix`; paper 002)."""
+"""Weights as a random sparse map of a short vector of probabilities (paper 002).
+
+    w = Q z, z ~ Bern(p);  around pre-trained weights w = w0 + spread * Q (z - 1/2)
+
+Q is drawn from the seed on every machine (`subbit.models.sparse_matrix`).
+"""
 
 from __future__ import annotations
 

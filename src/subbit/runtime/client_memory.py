@@ -62,7 +62,8 @@ class MemoriesInRam:
 class ClientMemories:
     """Files under a folder. `durable`: flushed to the disk at once, so that even a power cut loses nothing.
 
-    A simulation writes too much for that. After a power cut it may have to go back a round: see `subbit.runtime.folder`.
+    A simulation writes too much for that. After a power cut it may have to go back a round: see
+    `subbit.runtime.folder`.
     """
 
     def __init__(self, folder: Path, *, durable: bool = True) -> None:
