@@ -17,8 +17,9 @@ import pytest
 
 from subbit.config.resolve import resolve
 from subbit.core import plugins, registry
-from subbit.core.errors import ConfigError, PluginError
+from subbit.core.errors import ConfigError, PluginError, RunFolderError
 from subbit.core.registry import REGISTRIES, register
+from subbit.runtime.making import remove_unfinished
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 JOB = ["model=mlp", "head=keep", "clients=4", "limit=200", "test_limit=60", "rounds=3", "batch_size=16"]
@@ -157,6 +158,33 @@ def test_paths_that_are_no_plugins(tmp_path: Path, forgetting: None) -> None:
     plugins.load_file(tmp_path / "one" / "same.py")
     with pytest.raises(PluginError, match=r"two plugins are called same\.py"):
         plugins.load_file(tmp_path / "two" / "same.py")
+
+
+def test_what_a_killed_run_left_is_removed_with_its_plugins_and_nothing_else(tmp_path: Path) -> None:
+    left = tmp_path / ".run.new"
+    (left / "plugins").mkdir(parents=True)
+    for name in ("config.toml", "plugins/mine.py", "plugins/other.py.tmp"):
+        (left / name).write_text("")
+    (left / "plugins" / "notes.txt").write_text("somebody's")
+    with pytest.raises(RunFolderError, match="was not made by subbit"):
+        remove_unfinished(left)
+    assert (left / "config.toml").exists()
+    (left / "plugins" / "notes.txt").unlink()
+    remove_unfinished(left)
+    assert not left.exists()
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "mine.py").write_text("")
+    left.mkdir()
+    (left / "plugins").symlink_to(tmp_path / "theirs")
+    with pytest.raises(RunFolderError, match="was not made by subbit"):
+        remove_unfinished(left)
+    assert (tmp_path / "theirs" / "mine.py").exists()
+
+
+@pytest.mark.parametrize("recorded", ["sign_vote", "../x@" + 64 * "0", 3, ["a"], f"other@{64 * 'a'}"])
+def test_a_configuration_cannot_bring_its_own_code(recorded: Any) -> None:
+    with pytest.raises(PluginError, match=r"needs NAME@SHA256|uses the plugin other"):
+        resolve({"plugins": recorded})
 
 
 # Names and numbers.

@@ -1,8 +1,8 @@
 """Broadcasts on a grid: everybody holds levels, and what goes down are the new ones given the old ones.
 
 Coded with the old levels as reference (`subbit.codecs.counted`) a place that stays costs next to nothing: so it stays
-as it is held until the server's value is `deadzone` away. The server keeps its values in full precision and knows what is
-held, so that rounding loses nothing for good.
+as it is held until the server's value is `deadzone` away. The server keeps its values in full precision and knows what
+is held, so that rounding loses nothing for good.
 """
 
 from __future__ import annotations
