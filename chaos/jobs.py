@@ -91,7 +91,7 @@ class Jobs:
         ended = Process(work, self.scratch, {}).wait(PATIENCE)
         if ended.status:
             raise RuntimeError(f"no job runs here:\n{ended.err}")
-        for name in ("subbit.cli.main", "subbit.runtime.check", *listed.read_text().splitlines()):
+        for name in ("subbit.cli.entry", "subbit.runtime.check", *listed.read_text().splitlines()):
             if name not in sys.modules and not name.startswith(("__", "chaos")):
                 try:
                     importlib.import_module(name)

@@ -163,7 +163,7 @@ LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (@MOST@, resource.RLIM_INFINITY))
 sys.argv = ["subbit", "run", *@WORDS@, "name=full"]
-from subbit.cli.main import main
+from subbit.cli.entry import main
 main()
 """
 

@@ -1,5 +1,5 @@
 """`python -m subbit` is `subbit`."""
 
-from subbit.cli.main import main
+from subbit.cli.entry import main
 
 main()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import subbit
-from subbit.cli.main import app
+from subbit.cli.entry import app
 from subbit.core.errors import SubbitError
 from subbit.models import model_sha256
 from subbit.runtime.folder import RunFolder

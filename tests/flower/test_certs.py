@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from typer.testing import CliRunner
 
-from subbit.cli.main import app
+from subbit.cli.entry import app
 from subbit.config.resolve import resolve
 from subbit.core.errors import ConfigError, RunFolderError
 from subbit.flower.app import deployment_settings

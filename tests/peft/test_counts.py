@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from subbit.cli.main import app
+from subbit.cli.entry import app
 from subbit.cli.params import parameter_counts
 from subbit.core.errors import ConfigError, ModelError
 from tests.peft.families import load_family, write_family

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from subbit.cli.main import app
+from subbit.cli.entry import app
 from subbit.core.errors import ConfigError, ModelError
 from subbit.papers.domain_gap import measure, project
 from subbit.report.scatter import scatter

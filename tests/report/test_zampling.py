@@ -10,7 +10,7 @@ import pytest
 from tests.problems import settings
 from typer.testing import CliRunner
 
-from subbit.cli.main import app
+from subbit.cli.entry import app
 from subbit.config.resolve import read_toml, resolve
 from subbit.core.errors import ConfigError, RunFolderError
 from subbit.papers.zampling_tables import (

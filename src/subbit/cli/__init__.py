@@ -1,1 +1,3 @@
-"""The command line: `main` has the entry point."""
+"""The command line. `entry` has the entry point and the commands that need no file of their own."""
+
+from subbit.cli.entry import main as main

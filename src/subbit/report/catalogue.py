@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from subbit.core.errors import ConfigError
+from subbit.core.pieces import is_piece, own_options
 from subbit.core.registry import OWNERS, REGISTRIES, first_line, nearest
 
 
@@ -17,7 +18,12 @@ def catalogue(what: str) -> list[dict[str, Any]]:
 
 
 def _others(kind: str) -> list[dict[str, Any]]:
-    return [{"name": name, "what": first_line(thing)} for name, thing in sorted(REGISTRIES[kind].items())]
+    """Pieces: what they are, and the keys that they bring with them."""
+    rows = []
+    for name, thing in sorted(REGISTRIES[kind].items()):
+        options = ", ".join(own_options(thing)) if is_piece(thing) else ""
+        rows.append({"name": name, "what": first_line(thing), "options": options})
+    return rows
 
 
 def _methods() -> list[dict[str, Any]]:
