@@ -82,6 +82,8 @@ class Trimmed:
 @register("aggregator", "median")
 @dataclass(frozen=True)
 class Median:
+    """Coordinate by coordinate, all clients alike."""
+
     name: ClassVar[str] = "median"
 
     def accumulator(self, size: int) -> TrimmedMean:

@@ -29,7 +29,7 @@ OWNERS = {
     "method": "subbit.methods.names",
     "codec": "subbit.codecs",
     "map": "subbit.maps",
-    "aggregator": "subbit.aggregate.aggregators",
+    "aggregator": "subbit.exchange.posterior",
     "optimizer": "subbit.local.optimizers",
     "regulariser": "subbit.local.regularisers",
     "privacy": "subbit.privacy.privacy",

@@ -32,6 +32,8 @@ class OptimizerPiece(Protocol):
 @register("optimizer", "adam")
 @dataclass(frozen=True)
 class Adam:
+    """torch.optim.Adam."""
+
     name: ClassVar[str] = "adam"
     betas: Pair = (0.9, 0.999)
     eps: float = 1e-8
@@ -47,6 +49,8 @@ class Adam:
 @register("optimizer", "sgd")
 @dataclass(frozen=True)
 class Sgd:
+    """torch.optim.SGD, with momentum unless it is set to 0."""
+
     name: ClassVar[str] = "sgd"
     momentum: float = 0.9
     weight_decay: float = 0.0
@@ -74,7 +78,9 @@ def _piece_of(name: str, torch_class: type[torch.optim.Optimizer]) -> Any:
         default = parameter.default
         if parameter.name in NOT_OPTIONS or not isinstance(default, float | int | tuple):
             continue
-        kind: Any = type(default)
+        kind: Any = bool
+        if not isinstance(default, bool | tuple):
+            kind, default = float, float(default)  # torch writes 0 where it means any number.
         if isinstance(default, tuple):
             if len(default) != 2 or not all(isinstance(value, float | int) for value in default):
                 continue
@@ -82,6 +88,7 @@ def _piece_of(name: str, torch_class: type[torch.optim.Optimizer]) -> Any:
         options.append((parameter.name, kind, dataclasses.field(default=default)))
     # Classes are made anew in every process: equal by name and options, and found again by name.
     namespace = {"name": name, "torch_class": torch_class, "make": _make, "__module__": __name__}
+    namespace["__doc__"] = f"torch.optim.{torch_class.__name__}."
     return dataclasses.make_dataclass(torch_class.__name__, options, frozen=True, namespace=namespace)
 
 

@@ -56,6 +56,8 @@ class Regulariser(Protocol):
 @register("regulariser", "none")
 @dataclass(frozen=True)
 class NoRegulariser:
+    """Nothing is added to the loss."""
+
     name: ClassVar[str] = "none"
     per_example: ClassVar[bool] = True
 
@@ -72,6 +74,8 @@ class NoRegulariser:
 @register("regulariser", "fedprox")
 @dataclass(frozen=True)
 class FedProx:
+    """A pull of what is trained towards what was received."""
+
     name: ClassVar[str] = "fedprox"
     per_example: ClassVar[bool] = True
     mu: float = 0.01
@@ -99,6 +103,8 @@ class FedProx:
 @register("regulariser", "moon")
 @dataclass(frozen=True)
 class Moon:
+    """A contrast of features with those of the global network and of the client's own last one."""
+
     name: ClassVar[str] = "moon"
     per_example: ClassVar[bool] = False
     mu: float = 1.0

@@ -40,6 +40,8 @@ def select_blocks(blocks: int, pretrained: bool) -> str:
 @register("map", "mask")
 @dataclass(frozen=True)
 class MaskMap:
+    """Scores of a random mask over frozen weights: w0 * m, m ~ Bern(sigmoid(s))."""
+
     name: ClassVar[str] = "mask"
     trains_weights: ClassVar[bool] = False
     weights: Literal["auto", "keep", "signed", "signed-e"] = "auto"
@@ -66,6 +68,8 @@ class MaskMap:
 @register("map", "threshold")
 @dataclass(frozen=True)
 class ThresholdMap(MaskMap):
+    """Scores of a mask over frozen weights that a threshold decides: w0 * [sigmoid(s) >= tau]."""
+
     name: ClassVar[str] = "threshold"
     tau: float = 0.5
     """A weight is kept where its theta is at least this."""

@@ -35,6 +35,8 @@ from subbit.models.task import Task, Turn
 @register("map", "projection")
 @dataclass(frozen=True)
 class ProjectionMap:
+    """Few probabilities, of whose bits the weights are a random sparse map."""
+
     name: ClassVar[str] = "projection"
     trains_weights: ClassVar[bool] = False
     compression: float = 8.0

@@ -18,6 +18,8 @@ from subbit.models.task import Task
 @register("map", "weights")
 @dataclass(frozen=True)
 class WeightMap:
+    """The weights themselves."""
+
     name: ClassVar[str] = "weights"
     trains_weights: ClassVar[bool] = True
 

@@ -42,6 +42,8 @@ class Tuning(Protocol):
 @register("tuning", "full")
 @dataclass(frozen=True)
 class Full:
+    """Everything."""
+
     name: ClassVar[str] = "full"
 
     def tune(self, module: nn.Module, key: int) -> str:
@@ -51,6 +53,8 @@ class Full:
 @register("tuning", "head")
 @dataclass(frozen=True)
 class Head:
+    """The head alone."""
+
     name: ClassVar[str] = "head"
 
     def tune(self, module: nn.Module, key: int) -> str:
@@ -60,6 +64,8 @@ class Head:
 @register("tuning", "bias")
 @dataclass(frozen=True)
 class Bias:
+    """Every bias."""
+
     name: ClassVar[str] = "bias"
 
     def tune(self, module: nn.Module, key: int) -> str:
@@ -78,6 +84,8 @@ class Bias:
 @register("tuning", "adapter")
 @dataclass(frozen=True)
 class Adapter:
+    """A bottleneck after each feed-forward part."""
+
     name: ClassVar[str] = "adapter"
     bottleneck: int = 8
     """Width of an adapter."""
@@ -94,6 +102,8 @@ class Adapter:
 @register("tuning", "prompt")
 @dataclass(frozen=True)
 class Prompt:
+    """Tokens before the others in each block."""
+
     name: ClassVar[str] = "prompt"
     prompt_tokens: int = 10
     """Tokens added to each block."""
@@ -110,12 +120,16 @@ class Prompt:
 @register("tuning", "prefix")
 @dataclass(frozen=True)
 class Prefix(Prompt):
+    """Tokens before the others at the input."""
+
     name: ClassVar[str] = "prefix"
 
 
 @register("tuning", "lora")
 @dataclass(frozen=True)
 class Lora:
+    """Low-rank changes of the layers for queries and values."""
+
     name: ClassVar[str] = "lora"
     lora_rank: int = 4
     lora_alpha: int = 8

@@ -19,6 +19,8 @@ LARGEST_EPSILON = 100.0  # e^100 is no protection, and searching for such a sigm
 @register("privacy", "none")
 @dataclass(frozen=True)
 class NoPrivacy:
+    """No noise."""
+
     name: ClassVar[str] = "none"
 
 
