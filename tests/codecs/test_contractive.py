@@ -26,6 +26,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "qsgd": [{"levels": levels, "bucket": bucket} for levels in (1, 2, 64, "sqrt") for bucket in (5, 8192)],
     "topk": [{"fraction": 0.01}, {"fraction": 0.1}, {"fraction": 1.0}, {"values": "bfloat16"}],
     "ternary": [{"fraction": 0.01}, {"fraction": 0.1}, {"fraction": 1.0}],
+    "fedcode": [{"clusters": 2}, {"clusters": 16}, {}],
 }
 CASES = [(name, options) for name, variants in OPTIONS.items() for options in variants]
 SLACK = 1 + 1e-5  # Sums in float32.

@@ -108,4 +108,5 @@ def test_the_app_has_every_key_and_gives_the_same_settings_back(tmp_path: Path) 
     assert (again.run.rounds, again.parameters) == (3, settings.parameters)
     with pytest.raises(ConfigError, match="unknown key 'ronds'"):
         deployment_settings({"ronds": 3})
-    assert deployment_settings({"deltamask.kappa": 0.25}).parameters.kappa == 0.25
+    assert deployment_settings({"deltamask.kappa": 0.25}).parameters.up.kappa == 0.25
+    assert deployment_settings({"deltamask.up.kappa": 0.25}).parameters.up.kappa == 0.25

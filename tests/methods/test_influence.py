@@ -78,7 +78,7 @@ def test_one_client_moves_a_probability_by_one_over_the_number_of_answers(
     """`most` / K, or `most` / (K - 2 t) where t answers are dropped at each end."""
     method: Any = Workplace(digits_problem(mlp(4)), job(method=name, **options)).method("main")
     generator = np.random.default_rng(seed)
-    first = method.first() if name == "controlled-flips" else method.broadcast(method.start(), 0)
+    first = method.changes.first() if name == "controlled-flips" else method.broadcast(method.start(), 0)
     view = method.open(first, 0)
     honest = [drawn(method, generator) for _ in range(answers - 1)]
     found = []

@@ -191,5 +191,12 @@ def as_words(configuration: Any) -> dict[str, Any]:
         elif is_piece(value):
             words[field.name] = as_words(value)
         elif field.init and field.repr and not (value is None and field.default is None):
-            words[field.name] = "none" if value is None else value
+            words[field.name] = _as_word(value)
     return words
+
+
+def _as_word(value: Any) -> Any:
+    """What a TOML file, a command line and Flower's run configuration can all hold."""
+    if isinstance(value, tuple):
+        return ",".join(map(repr, value))
+    return "none" if value is None else value

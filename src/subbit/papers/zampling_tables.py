@@ -108,7 +108,7 @@ def judged_run(settings: Settings, samples: int, report: Report) -> dict[str, An
     judged = judge(workplace, state, samples)
     report(f"{settings.run.name}: expected {judged['expected']:.4f}, sampled {judged['sampled']:.4f}")
     kept = ("seed", "rounds", "seconds", "uplink_bytes", "downlink_bytes", "parameters", "participants")
-    return {**judged, **{name: summary[name] for name in kept}, "places": workplace.method("main").places}  # type: ignore[attr-defined]
+    return {**judged, **{name: summary[name] for name in kept}, "places": workplace.method("main").map.size}
 
 
 def _settings(values: dict[str, Any], words: Sequence[str], name: str, **own: Any) -> Settings:
