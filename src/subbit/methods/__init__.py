@@ -1,1 +1,1 @@
-"""Federated methods, one file each; `registry` names them, `base` says what a method is."""
+"""Federated methods, one file each; `names` lists them, `method` defines the base class."""

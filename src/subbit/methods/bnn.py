@@ -1,7 +1,7 @@
-"""BNN: FedAvg of binarised networks; only signs of weights go up.
+"""BNN: FedAvg of binarised networks; clients upload only the signs of the weights.
 
-Courbariaux, Hubara, Soudry, El-Yaniv, Bengio: "Binarized Neural Networks", NIPS 2016, under FedAvg as in paper 004 (Li
-et al., FedMask, SenSys 2021), which compares with it.
+Courbariaux, Hubara, Soudry, El-Yaniv, Bengio: "Binarized Neural Networks", NIPS 2016, run under FedAvg as the baseline
+of paper 004 (Li et al., FedMask, SenSys 2021).
 
     down   s, the mean of the clients' signs, as the number of +1 among them (`broadcast=sign`: their majority,
            one bit); everything that is not binarised in float32
@@ -10,16 +10,17 @@ et al., FedMask, SenSys 2021), which compares with it.
     up     sign(latent), one bit each; the change of the rest in float32
     server s = mean of the signs; the rest as FedAvg;  the network is scale * sign(s)
 
-Binarised are the selected weights of two dimensions or more outside the head. Biases, norms, running statistics
-(`batchnorm=average`) and the head stay real, travel, and are counted.
+Selected weights with two or more dimensions outside the head are binarised. Biases, norms, running statistics
+(`batchnorm=average`) and the head stay real-valued; they are sent and counted.
 
-The size of a latent value, which says how sure a client is of a sign, is lost in every round. That is why this baseline
-is weak, in the paper and here: `latent_policy=keep_local_if_same_sign` lets a client go on with its own latent value
-wherever the received sign agrees with it; in its first turn it has none.
+The magnitude of a latent value, the client's confidence in the sign, is lost in every round. This is why the baseline
+is weak, in the paper and here. With `latent_policy=keep_local_if_same_sign` a client keeps its own latent value
+wherever its sign agrees with the received one (from its second turn on).
 
-Decisions. A network of +-1 needs BatchNorm behind every layer, which an arbitrary module does not have: by default each
-tensor keeps the mean size of its first weights (`scale=layer`; Rastegari et al., "XNOR-Net", ECCV 2016), known to both
-sides; latent values start from the weights in that unit. `activations=binary` replaces activations that are modules.
+Design choices. A network of +-1 needs BatchNorm after every layer, which an arbitrary module may not have. By default
+each tensor is scaled by the mean magnitude of its initial weights (`scale=layer`; Rastegari et al., "XNOR-Net", ECCV
+2016), which both sides know; latent values start at the weights divided by that scale. `activations=binary` replaces
+activations that are modules.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class BinaryMap:
     name: ClassVar[str] = "binary"
     trains_weights: ClassVar[bool] = True
     scale: Literal["layer", "one"] = "layer"
-    """Size of a binarised weight: the mean size of the tensor's first weights, or 1."""
+    """Magnitude of a binarised weight: the mean magnitude of the tensor's initial weights, or 1."""
     activations: Literal["real", "binary"] = "real"
 
     def default_selection(self, blocks: int, pretrained: bool) -> str:
@@ -64,7 +65,7 @@ class BinaryMap:
 
 
 class Binary(BoundMap):
-    """Latent values where weights are binarised, the other weights as they are, and running statistics."""
+    """Latent values of the binarised weights, the other weights unchanged, and running statistics."""
 
     vector = "signs"
     networks = ("binary", "mean")
@@ -161,7 +162,7 @@ class Bnn(Method[BnnParameters]):
         return Update(payloads, len(data), {**observed, **also})
 
     def received(self, view: Payloads, turn: Turn) -> Tensor:
-        """What a client trains: the broadcast, but its own latent values where their signs agree with it."""
+        """The vector to train: the broadcast, with the client's own latent values where the signs agree."""
         trained = self.exchange.trained(view)
         if OWN in turn.memory:
             own, latents = torch.from_numpy(turn.memory[OWN]), trained[self.map.binary]
@@ -170,12 +171,12 @@ class Bnn(Method[BnnParameters]):
 
 
 def binarised_places(flat: FlatModel) -> Tensor:
-    """Weights of two dimensions or more outside the head: a mask of the flat vector."""
+    """Mask of the flat vector: weights with two or more dimensions outside the head."""
     kinds = parameter_kinds(flat.module)
     try:
         head = find_head(flat.module) + "."
     except ModelError:
-        head = "/"  # In no name: without a head all weights are binarised.
+        head = "/"  # Matches no name: without a head all weights are binarised.
     chosen = [kinds[name] == "weights" and not name.startswith(head) for name in flat.template.names]
     if not any(chosen):
         raise ModelError(f"none of {len(chosen)} selected parameters is a weight outside the head: nothing to binarise")
@@ -183,6 +184,6 @@ def binarised_places(flat: FlatModel) -> Tensor:
 
 
 def mean_sizes(flat: FlatModel) -> Tensor:
-    """At every place the mean size of its tensor's first weights; 1 where these are all zero."""
+    """For every place, the mean magnitude of its tensor's initial weights; 1 where these are all zero."""
     means = [float(tensor.abs().double().mean()) or 1.0 for tensor in flat.template.views(flat.initial)]
     return torch.from_numpy(np.repeat(means, flat.template.counts).astype(np.float32))

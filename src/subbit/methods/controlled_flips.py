@@ -1,16 +1,16 @@
-"""Flips with a control variate: the first form of our flagship, kept because it is the fair judge of the second.
+"""Flips with a control variate: the first version of our flagship method, kept as its baseline.
 
-DeltaMask with three changes that cost nothing on the wire (docs/flagship.md says what they bring):
+DeltaMask with three changes that cost nothing on the wire (docs/flagship.md has their effect):
 
     held   theta on a grid, the same on all sides, bit for bit
     down   the new grid values given the old ones, entropy-coded
-    client m_g = [u < theta], m_k = [u < theta_k], with uniforms of its own that the server can draw too
-    up     the flips, each coded with the chance that it had
+    client m_g = [u < theta], m_k = [u < theta_k], with per-client uniforms that the server can draw too
+    up     the flips, each coded with its probability
     server theta <- theta + rate * mean_k(m_k - m_g)
 
-The server averages m_k - m_g, and not m_k. Both have the right mean, but m_g is drawn with the same uniforms and its
-mean, theta, is known exactly: it is a control variate. The variance of a place falls from theta (1 - theta) / K to at
-most |theta_k - theta| / K, which is zero where nothing was learned: with learning rate 0, theta stays as it is, where
+The server averages m_k - m_g instead of m_k. Both are unbiased, but m_g is drawn with the same uniforms and its mean,
+theta, is known exactly: it is a control variate. The variance of a place falls from theta (1 - theta) / K to at most
+|theta_k - theta| / K, which is zero where nothing was learned. With learning rate 0 theta does not change, whereas
 FedPM's theta drifts to 0 or 1 by chance.
 """
 
@@ -41,16 +41,16 @@ from subbit.models.task import Task, Turn
 
 
 def counts_flips(aggregator: Any) -> bool:
-    """Those that need no more than how many clients switched a place on, and how many off."""
+    """Whether the aggregator only needs, for each place, the number of clients that switched it on and off."""
     return aggregator in (Mean, Trimmed, Median)
 
 
 @dataclass(frozen=True)
 class FlipsAggregate:
     aggregator: Mean | Trimmed | Median = choice("aggregator", Mean(), accepts=counts_flips)
-    """How flips become one change: all clients alike, or robustly, place by place, no flip counting as zero."""
+    """How flips are aggregated: a mean over clients, or a robust aggregate of each place; no flip counts as zero."""
     server_rate: float = 1.0
-    """How far the server goes along the mean change of theta."""
+    """Step size of the server along the mean change of theta."""
 
     def __post_init__(self) -> None:
         check_server_rate(self.server_rate)
@@ -70,7 +70,7 @@ class ControlledFlipsParameters:
 
 
 class ControlledExchange(Exchange):
-    """Probabilities on a grid go down, flips against a mask that both sides can draw go up."""
+    """Broadcasts probabilities on a grid; clients upload flips against a mask that both sides can draw."""
 
     changes: GridChanges
 
@@ -79,7 +79,7 @@ class ControlledExchange(Exchange):
         self.grid, self.aggregate = parameters.down, parameters.aggregate
         self.changes = GridChanges(self.grid, self.size, "theta", "theta", self._first_theta)
 
-    # Down.
+    # Downlink.
 
     def down_parts(self) -> tuple[Part, ...]:
         return self.changes.snapshot_parts()
@@ -104,7 +104,7 @@ class ControlledExchange(Exchange):
     def open(self, payloads: Payloads, round_number: int) -> Thresholds:
         return self.grid.thresholds(payloads[LEVELS])
 
-    # Up.
+    # Uplink.
 
     def up_parts(self) -> tuple[Part, ...]:
         return (Part("flips", make_codec("flips"), self.size),)
@@ -117,7 +117,7 @@ class ControlledExchange(Exchange):
         flips = sample_bits(self.map.moved(view, self.trained(view), trained), key) ^ sample_bits(view, key)
         return {"flips": flips}, {"flips": count_ones(flips)}
 
-    # The server half.
+    # Server side.
 
     def accumulator(self) -> SignedCounts:
         return SignedCounts(self.size)

@@ -1,20 +1,20 @@
-"""DeltaMask: only the flips against a mask that both sides can draw go up.
+"""DeltaMask: clients upload only the flips against a mask that both sides can draw.
 
-Tsouvalas, Asano, Saeed: "Federated Fine-Tuning of Vision Foundation Models via Probabilistic Masking", 2023.
-(Paper 000.)
+Tsouvalas, Asano, Saeed: "Federated Fine-Tuning of Vision Foundation Models via Probabilistic Masking", 2023. (Paper
+000.)
 
-    down   theta, as in FedPM; everybody draws m_g = [u < theta] from a shared key
+    down   theta, as in FedPM; all sides draw m_g = [u < theta] from a shared key
     client trains scores as in FedPM, then m_k = [u' < sigmoid(s)];  D = {i: m_k != m_g}
            keeps the share kappa of D with the largest KL(theta_k || theta_g)
     up     D, exactly coded by default, in a 4-wise binary fuse filter in the paper
     server m_k = m_g xor D; the rest as in FedPM
 
-The paper does not say whether u' = u. With the same uniforms ("shared" coupling) a flip happens with probability
+The paper does not say whether u' = u. With the same uniforms ("shared" coupling) a flip has probability
 |theta_k - theta_g|; with independent ones about half of the undecided places flip, which costs more than the mask
-itself. Its bit rates need shared ones, so that is the default. The paper also uses one u for all clients, which
-makes their errors add up instead of averaging out: the default here is one key per client (`seed_scope`).
+itself. The paper's bit rates require shared uniforms, so they are the default. The paper also uses one u for all
+clients, so that their errors add up instead of averaging out; the default here is one key per client (`seed_scope`).
 
-A codec of vectors, e.g. `codec=ternary`, sends the change of the scores instead, which the server averages.
+A vector codec, e.g. `codec=ternary`, sends the change of the scores instead, which the server averages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from subbit.models.task import Task, Turn
 
 @dataclass(frozen=True)
 class FlipsUp(BitsUp):
-    """The most important flips go up."""
+    """Uploads the most important flips."""
 
     part: ClassVar[str] = "flips"
     codec: Codec[Any] = choice("codec", Flips(), accepts=carries_masks)
@@ -56,7 +56,7 @@ class FlipsUp(BitsUp):
     kappa: float = 0.8
     """Share of the flips that is sent (at the start, with the cosine schedule)."""
     kappa_schedule: Literal["cosine", "const"] = "cosine"
-    """`cosine` rises from kappa to 1 over the rounds; `const` stays."""
+    """`cosine` rises from kappa to 1 over the rounds; `const` keeps it constant."""
     order: Literal["kl", "random"] = "kl"
     """Which flips are kept: those with the largest KL divergence, or a random choice (the paper's ablation)."""
     coupling: Literal["shared", "independent"] = "shared"
@@ -68,7 +68,7 @@ class FlipsUp(BitsUp):
         require(0 <= self.kappa <= 1, f"kappa={self.kappa}: needs a share between 0 and 1")
 
     def share(self, round_number: int, rounds: int) -> float:
-        """kappa in that round."""
+        """kappa in the given round."""
         if self.kappa_schedule == "const" or rounds == 1:
             return self.kappa
         return 1 + (self.kappa - 1) * 0.5 * (1 + math.cos(math.pi * round_number / (rounds - 1)))

@@ -7,8 +7,8 @@ Ramanujan, Wortsman, Kembhavi, Farhadi, Rastegari: "What's Hidden in a Randomly 
              straight through to |s|
     network  w0 * m
 
-The paper speaks of the highest scores and its code ranks magnitudes; so does this. A reference: with clients=1 it is
-the central algorithm, see `subbit.exchange.whole_scores`.
+The paper says highest scores, but its code ranks by magnitude, as does this one. Meant as a reference: with clients=1
+it is the centralised algorithm, see `subbit.exchange.whole_scores`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ class PopupMap:
     name: ClassVar[str] = "popup"
     trains_weights: ClassVar[bool] = False
     keep: float = 0.5
-    """Share of the weights of each tensor that makes up the subnetwork."""
+    """Share of each tensor's weights in the subnetwork."""
     weights: Literal["auto", "keep", "signed", "signed-scaled"] = "auto"
-    """The frozen weights: the module's own (`keep`), or their signs times sqrt(2 / fan-in), the fan-in as it is or as
-    many as are left of it (`signed-scaled`). `auto`: `keep` on pre-trained weights, else `signed`."""
+    """The frozen weights: the module's own (`keep`), or their signs times sqrt(2 / fan-in), with the full fan-in
+    (`signed`) or the fan-in left after masking (`signed-scaled`). `auto`: `keep` on pre-trained weights, else
+    `signed`."""
 
     def __post_init__(self) -> None:
         require(0 < self.keep <= 1, f"keep={self.keep}: needs a share above 0, at most 1")
@@ -86,7 +87,7 @@ class Popup(BoundMap):
 class EdgePopupParameters:
     map: PopupMap = PopupMap()
     local: Local = Local(optimizer=Sgd(weight_decay=1e-4), learning_rate=0.1, schedule="cosine")
-    """The cosine is over all epochs of the run."""
+    """The cosine schedule spans all epochs of the run."""
 
 
 class EdgePopup(Method[EdgePopupParameters]):

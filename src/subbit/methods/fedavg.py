@@ -1,13 +1,13 @@
 """FedAvg: clients train a vector, the server adds the weighted mean of their changes.
 
-McMahan, Moore, Ramage, Hampson, Aguera y Arcas: "Communication-Efficient Learning of Deep Networks from
-Decentralized Data", AISTATS 2017.
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas: "Communication-Efficient Learning of Deep Networks from Decentralized
+Data", AISTATS 2017.
 
 `select` decides what is trained: "all" is full fine-tuning, "head" linear probing. `map` decides how: by default the
-weights themselves are trained; `map=mask` trains scores of a mask over them, `map=projection` a short vector of which
-they are a random map. Every codec, either way, goes with every map.
+weights themselves are trained; `map=mask` trains scores of a mask over them, `map=projection` a short vector that a
+random map expands to the weights. Every codec, uplink or downlink, works with every map.
 
-Below it, names that comparisons use for FedAvg with one codec or regulariser.
+The variants below are common baselines: FedAvg with one codec or regulariser.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ TOPK = Variant(
     words={"codec": "topk"},
     presets={"default": {}, "paper": {"optimizer": "sgd", "learning_rate": 0.01, "momentum": 0.5, "epochs": 5}},
 )
-"""Error feedback: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018. Paper 004 counts no bits for
-the places; here they cost what they cost (`subbit.codecs.topk`)."""
+"""Error feedback: Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018. Paper 004 does not count the
+bits of the indices; they are counted here (`subbit.codecs.topk`)."""
 
 EDEN = Variant(
     FedAvg,
@@ -72,7 +72,7 @@ EDEN = Variant(
     sends_up="change of the trained weights, about `bits` bits a value",
     words={"codec": "eden"},
 )
-"""Paper 000 prints 0.69 to 0.72 bits per parameter for "1-bit" EDEN, which one bit a value cannot give: `bits=0.7`
+"""Paper 000 reports 0.69 to 0.72 bits per parameter for "1-bit" EDEN, which one bit per value cannot reach; `bits=0.7`
 does."""
 
 DRIVE = Variant(
@@ -93,9 +93,9 @@ QSGD = Variant(
     words={"codec": "qsgd"},
     presets={"default": {"levels": "sqrt"}, "paper": {"levels": 2}},
 )
-"""`levels=sqrt` is the paper's dense regime, about two bits a value. The comparisons of mask methods take 2 levels
-(`preset=paper`): far fewer bits, and an error several times as long as the change, which only a mean over many clients
-and a small learning rate survive. Their bits are a bound on an Elias code; ours are counted."""
+"""`levels=sqrt` is the paper's dense regime, about two bits per value. Comparisons with mask methods use 2 levels
+(`preset=paper`): far fewer bits, but an error several times the norm of the change, which works only with a mean over
+many clients and a small learning rate. They report a bound for an Elias code; bits here are measured."""
 
 FEDPROX = Variant(
     FedAvg,

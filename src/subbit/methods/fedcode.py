@@ -1,9 +1,9 @@
-"""FedCode: weights as numbers of a small codebook; in most rounds only the codebook travels.
+"""FedCode: weights as indices into a small codebook; in most rounds only the codebook is sent.
 
 Khalilian, Tsouvalas, Ozcelebi, Meratnia: "FedCode: Communication-Efficient Federated Learning via Transferring
 Codebooks", IEEE EDGE 2024. With rounds counted from 1:
 
-    down   rounds 1, 2 and every `down_every`-th: w, clustered (`clusters` values and which of them each weight is);
+    down   rounds 1, 2 and every `down_every`-th: w, clustered (`clusters` values and the index of each weight);
            otherwise the codebook of w alone
     client whole broadcast: w_k <- w.  Codebook: its own last weights, each snapped to the nearest value in it.
            Then local training
@@ -11,11 +11,11 @@ Codebooks", IEEE EDGE 2024. With rounds counted from 1:
     server whole uploads: w <- sum_k n_k w_k / sum_k n_k.  Codebooks: w, each value snapped to the nearest of all values
            in all codebooks of the round
 
-The published code needs every client in every round. Here receivers also hold the common weights that the broadcasts
-describe: the last whole ones, snapped to each codebook since. A client starts a codebook round from these, not from its
-own weights, if it has none or has not trained since the last whole broadcast; what it missed of the broadcasts is sent
-again and counted (`subbit.runtime.downlink`). Running statistics (`batchnorm=average`) are not clustered: they
-travel in float32 in every round.
+The published code needs every client in every round. Here receivers also hold the common weights defined by the
+broadcasts: the last whole ones, snapped to each codebook since. A client starts a codebook round from these if it has
+no weights of its own or has not trained since the last whole broadcast. Broadcasts that it missed are sent again and
+counted (`subbit.runtime.downlink`). Running statistics (`batchnorm=average`) are not clustered; they are sent in
+float32 in every round.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class FedCodeParameters:
     clusters: int = 64
     """Values in a codebook, 1 to 256."""
     down_every: int = 5
-    """Every so many rounds the broadcast is whole."""
+    """Rounds between whole broadcasts."""
     up_every: int = 2
-    """Every so many rounds uploads are whole."""
+    """Rounds between whole uploads."""
 
     def __post_init__(self) -> None:
-        make_codec("fedcode", clusters=self.clusters)  # Refuses a number out of range.
+        make_codec("fedcode", clusters=self.clusters)  # Raises if out of range.
         require(self.down_every >= 1, f"down_every={self.down_every}: needs at least 1")
         require(self.up_every >= 1, f"up_every={self.up_every}: needs at least 1")
 
-    # The schedule.
+    # Schedule.
 
     def whole_broadcast(self, round_number: int) -> bool:
         return round_number < 2 or (round_number + 1) % self.down_every == 0
@@ -65,7 +65,7 @@ class FedCodeParameters:
     def whole_uploads(self, round_number: int) -> bool:
         return round_number < 1 or (round_number + 1) % self.up_every == 0
 
-    # What travels: in every round one of these two parts.
+    # Payloads: every round sends one of these two parts.
 
     def parts(self, size: int) -> tuple[Part, ...]:
         weights = Part("weights", make_codec("fedcode", clusters=self.clusters), size, optional=True)
@@ -78,13 +78,13 @@ class FedCodeParameters:
 
 
 class CodebookChanges:
-    """Receivers hold the common weights, and the last codebook."""
+    """Receivers hold the common weights and the last codebook."""
 
     def __init__(self, parameters: FedCodeParameters, parts: tuple[Part, ...]) -> None:
         self.parameters, self.parts = parameters, parts
 
     def first(self) -> Held:
-        """Nothing: the first broadcast is whole."""
+        """Zeros: the first broadcast is whole."""
         return {part.name: np.zeros(part.size, dtype=np.float32) for part in self.parts}
 
     def change(self, state: State, held: Held, round_number: int) -> Payloads:
@@ -96,7 +96,7 @@ class CodebookChanges:
         needed = "weights" if self.parameters.whole_broadcast(round_number) else "codebook"
         if payloads[needed] is None:
             raise FrameError("length", f"the broadcast of round {round_number} has no {needed}")
-        # Adding zero turns -0 into 0: a snapshot, which is clustered too, knows only one zero.
+        # Adding zero turns -0 into 0: a snapshot is clustered too and cannot represent -0.
         received = payloads[needed] + np.float32(0)
         followed = {part.name: payloads[part.name] for part in self.parts if not part.optional}
         if needed == "weights":
@@ -104,7 +104,7 @@ class CodebookChanges:
         return {**followed, "weights": snap(held["weights"], received), "codebook": received}
 
     def snapshot_parts(self) -> tuple[Part, ...]:
-        """Held weights have no more values than a codebook, so that to cluster them is exact."""
+        """Held weights have at most as many distinct values as a codebook, so clustering them is exact."""
         return tuple(replace(part, optional=False) for part in self.parts)
 
     def snapshot(self, held: Held) -> Payloads:
@@ -138,7 +138,7 @@ class FedCode(Method[FedCodeParameters]):
         super().__init__(parameters, task)
         self.map = WeightMap().bind(task)
         self.trainer = Trainer(task, parameters.local, self.map)
-        # FedAvg's: what is said about weights is said in another way, running statistics travel as they do there.
+        # FedAvg's exchange: the weights are coded differently here, but running statistics are sent in the same way.
         self.exchange = VectorExchange(task, FedAvgParameters(), self.map)
         self.exchange.changes = CodebookChanges(parameters, self.down_parts())
 
@@ -148,7 +148,7 @@ class FedCode(Method[FedCodeParameters]):
     def up_parts(self) -> tuple[Part, ...]:
         return self.down_parts()
 
-    # The client half.
+    # Client side.
 
     def train(self, view: Held, data: Examples, turn: Turn) -> Update:
         trained = self.exchange.trained({**view, "weights": self._start(view, turn)})
@@ -166,7 +166,7 @@ class FedCode(Method[FedCodeParameters]):
             return snap(turn.memory["weights"], view["codebook"])
         return view["weights"]
 
-    # The server half.
+    # Server side.
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
         self.exchange.examine(view, payloads, examples, client)
@@ -202,12 +202,12 @@ class FedCode(Method[FedCodeParameters]):
 
 
 def padded(codebook: Vector, clusters: int) -> Vector:
-    """A part has a fixed size: a short codebook repeats its last value."""
+    """Pad a codebook to the fixed size of its part by repeating the last value."""
     return np.concatenate([codebook, np.full(clusters - codebook.size, codebook[-1], np.float32)])
 
 
 def snap(weights: Vector, values: Vector) -> Vector:
-    """Each weight becomes the nearest of the values; half-way between two, the upper one."""
+    """Round each weight to the nearest of the values; ties go to the larger one."""
     rising = np.unique(values)
     middles = (rising[1:].astype(np.float64) + rising[:-1]) / 2
     snapped: Vector = rising[np.searchsorted(middles, weights, side="right")]

@@ -1,22 +1,22 @@
-"""FedMask: every client learns a sparse mask of its own on frozen random weights; masks meet where they overlap.
+"""FedMask: every client learns its own sparse mask on frozen random weights; masks are aggregated where they overlap.
 
 Li, Sun, Zeng, Zhang, Li, Chen: "FedMask: Joint Computation and Communication-Efficient Personalized Federated Learning
 via Heterogeneous Masking", SenSys 2021. (Paper 004.)
 
-    down     of each element: one, zero, or open (`subbit.aggregate.overlap`)
+    down     for each element: one, zero, or open (`subbit.aggregate.overlap`)
     first    the client trains scores for one epoch and keeps the share `keep_rate` of the last layers where |w0| times
-             sigmoid(s) is largest: its structure, for good
-    client   own bits <- those of the broadcast where they are decided;  s = +c for a one, -c for a zero
+             sigmoid(s) is largest: its structure, which never changes
+    client   own bits <- bits of the broadcast where they are decided;  s = +c for a one, -c for a zero
              every step descends on L(w0 * [s >= 0]) + lasso * R(s), inside the structure (`subbit.models.hard_mask`,
              `subbit.models.structure`); own bits <- [s >= 0]
-    up       the bits inside the structure (or one for each weight); the structure itself, once
+    up       the bits inside the structure (or one per weight); the structure itself, once
     server   counts, for each element, this round's clients that hold it and the ones among their bits
 
-A client that was not asked for some rounds merges when it is asked again. Its network is w0 * (its bits); the only one
-for all is that from which a newcomer starts, ones where the broadcast is open.
+A client that was not sampled for some rounds merges when it is sampled again. Its network is w0 * (its bits). The only
+common network is the one a new client starts from, with ones where the broadcast is open.
 
-Only weights are masked. Selected biases and norms, and by default the output gate of an LSTM, are trained as they are
-and stay with the client (`real_values`).
+Only weights are masked. Selected biases and norms, and by default the output gate of an LSTM, are trained directly and
+stay with the client (`real_values`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class FedMask(Method[FedMaskParameters]):
         return Update(payloads, len(data), {"loss": loss, **observed})
 
     def _prune(self, start: Tensor, data: Examples, turn: Turn) -> Bits:
-        """The client's structure, from where training without one takes the scores."""
+        """Train without a structure, then choose the client's structure from the resulting scores."""
         pruning, structures, everything = self.parameters.pruning, self.map.structures, self.map.network
         settings, after = replace(self.parameters.local, epochs=pruning.prune_epochs), start.clone()
         train_locally(self.task, settings, everything, after, data, turn, Hooks(constrain=everything.clamp_))
@@ -82,7 +82,7 @@ class FedMask(Method[FedMaskParameters]):
         return pack_bits(structures.prune(magnitude * merit.numpy()[structures.places], magnitude))
 
     def _train(self, start: Tensor, structure: Booleans, data: Examples, turn: Turn) -> tuple[Tensor, float]:
-        """The trained vector and the mean loss of its last epoch."""
+        """Returns the trained vector and the mean loss of the last epoch."""
         local, network, trained = self.parameters.local, self.map.inside(structure), start.clone()
 
         def add_lasso(trained: Tensor, gradient: Tensor) -> None:

@@ -1,4 +1,5 @@
-"""What travels in FedMask: bits inside structures, structures once, and down where the masks of a round overlap."""
+"""FedMask's payloads: clients upload bits inside their structures, and each structure once; the server broadcasts the
+overlap of the round's masks."""
 
 from __future__ import annotations
 
@@ -27,25 +28,25 @@ from subbit.models.structure import empty_groups
 from subbit.models.task import Task, Turn
 
 STRUCTURE = "structure/"
-"""Before the number of a client: where the state keeps its structure."""
+"""Prefix of the state entries that hold structures; the client's number follows."""
 Memory = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class View:
-    """What a broadcast means: how last round's masks overlap and, where they travel, the real values."""
+    """A decoded broadcast: the overlap of last round's masks and, if they are federated, the real values."""
 
     overlap: Overlap
     real: Vector | None
 
 
 class Replies:
-    """One round's masks, packed. What they mean depends on structures that only the state knows."""
+    """One round's masks, packed. Unpacking them needs the structures, which are part of the state."""
 
     def __init__(self, real: WeightedMean | None) -> None:
         self.order_free = real is None
         self.masks: dict[int, tuple[Bits | None, Bits]] = {}
-        """By client: its structure, if it is new, and its bits."""
+        """By client: its structure, if new, and its bits."""
         self.real = real
 
 
@@ -59,7 +60,7 @@ class OverlapExchange(Exchange):
         self.majority = parameters.aggregate.aggregation == "majority"
         self.sends_real = parameters.aggregate.real_values == "federated" and bool(bound.real.size)
 
-    # What travels.
+    # Payloads.
 
     def down_parts(self) -> tuple[Part, ...]:
         names = ("overlap",) if self.majority else ("ones", "holders")
@@ -92,15 +93,15 @@ class OverlapExchange(Exchange):
             overlap = Overlap(payloads["ones"].values, payloads["holders"].values)
         return View(overlap, payloads.get("real"))
 
-    # The client half.
+    # Client side.
 
     def own_mask(self, memory: Memory) -> Booleans:
-        """A client that was never here has the mask that everybody starts with: ones."""
+        """The client's mask; all ones before its first turn."""
         kept, size = memory.get("mask"), self.map.masked.size
         return np.ones(size, dtype=np.bool_) if kept is None else unpack_bits(kept, size)
 
     def trained(self, view: View, memory: Memory | None = None) -> Tensor:
-        """Scores and real values from which a turn starts: of a client that keeps this, or of a newcomer."""
+        """Scores and real values at the start of a turn, for a client with this memory or for a new client."""
         memory, overlap, score = memory or {}, view.overlap, self.map.local.score
         scores = np.where(overlap.merge(self.own_mask(memory)), score, -score)
         if not self.majority:
@@ -126,7 +127,7 @@ class OverlapExchange(Exchange):
             "empty_columns": empty_columns,
         }
 
-    # The server half.
+    # Server side.
 
     def start(self) -> State:
         nobody = Overlap.of_nobody(self.map.masked.size)
@@ -159,7 +160,7 @@ class OverlapExchange(Exchange):
                 after[f"{STRUCTURE}{client}"] = new_units
             units = after.get(f"{STRUCTURE}{client}")
             if units is None and self.structures.units:
-                continue  # It said "as before", and there is no before: who breaks the protocol has no vote.
+                continue  # Omitted its structure without ever sending one: a protocol violation, not counted.
             structure = self.map.structure(units)
             if self.structured:
                 spread = np.zeros(self.map.masked.size, dtype=np.bool_)
@@ -168,12 +169,12 @@ class OverlapExchange(Exchange):
             overlap.add(pack_bits(structure), mask)
         after |= {"ones": overlap.ones, "holders": overlap.holders, "answered": len(accumulator.masks)}
         if accumulator.real is not None:
-            # Where nobody had an example there is no mean.
+            # If no participant had examples, there is no mean.
             after["real"] = as_float32(accumulator.real.mean()) if accumulator.real.weight else state["real"]
         return after
 
     def write(self, state: State, network: str, key: int) -> None:
-        """The network of a newcomer."""
+        """Write the network of a new client."""
         self.map.write_mask(overlap_of(state).merge(self.map.structure(None)), state.get("real"))
 
 

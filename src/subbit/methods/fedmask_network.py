@@ -1,7 +1,7 @@
-"""The network that FedMask's clients mask: which places, and over which frozen weights.
+"""The network that FedMask's clients mask: which places, over which frozen weights.
 
-Masked are the weights that are selected; what else is selected (biases, norms, an LSTM's output gate) has real values.
-The trained vector holds, for all selected places, the scores of the masked and the changes of the real ones, in units
+Selected weights are masked; other selected parameters (biases, norms, an LSTM's output gate) have real values. The
+trained vector holds, for all selected places, the scores of the masked ones and the changes of the real ones, in units
 of `real_rate` (`subbit.models.hard_mask`).
 """
 
@@ -56,20 +56,20 @@ class MaskedNetwork(BoundMap):
         return frozen_weights(initial, self.layers, form, shares, derive_key(self.task.seed, "frozen-weights"))
 
     def structure(self, units: Any) -> Booleans:
-        """Which masked places belong to a client: all of them before it has pruned any."""
+        """The masked places that belong to a client; all of them before it has pruned."""
         if units is None:
             return np.ones(self.masked.size, dtype=np.bool_)
         return self.structures.elements(unpack_bits(units, self.structures.units))
 
     def inside(self, structure: Booleans) -> HardMask:
-        """The map from the trained vector to the weights of a client of that structure."""
+        """The map from the trained vector to the weights of a client with this structure."""
         alive = np.zeros(self.size, dtype=np.float32)
         alive[self.masked] = structure
         soft, real = self.local.forward == "soft", torch.from_numpy(self.real)
         return HardMask(self.frozen, torch.from_numpy(alive), real, self.local.real_rate, soft)
 
     def joined(self, scores: NDArray[Any], real: Any) -> Vector:
-        """The vector of these scores and real values."""
+        """Join scores and real values into one vector."""
         vector = np.zeros(self.size, dtype=np.float32)
         vector[self.masked] = scores
         if real is not None:
@@ -80,9 +80,9 @@ class MaskedNetwork(BoundMap):
         return self.joined(np.full(self.masked.size, self.local.score), None)
 
     def write(self, vector: Vector, network: str, key: int) -> None:
-        """The network that is sent and deployed: with a one where a score is not negative."""
+        """Write the network that is sent and deployed: a one where the score is not negative."""
         self.network.write_hard(torch.from_numpy(vector), self.task.flat.weights)
 
     def write_mask(self, mask: Booleans, real: Any) -> None:
-        """The network with exactly these ones."""
+        """Write the network with exactly this mask."""
         self.write(self.joined(np.where(mask, 1, -1), real), self.primary, 0)

@@ -1,4 +1,4 @@
-"""The keys of `fedmask`, by what they are about."""
+"""Configuration keys of `fedmask`, grouped by topic."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from subbit.models.structure import Layer, Structures
 
 @dataclass(frozen=True)
 class PersonalMask:
-    """What is masked, over which frozen weights."""
+    """What is masked, and over which frozen weights."""
 
     trains_weights: ClassVar[bool] = False
     weights: Literal["auto", "keep", "signed", "kaiming"] = "auto"
-    """The frozen weights: the module's own (`keep`), their signs times sqrt(2 / fan-in), or from N(0, 2 / fan-in), the
-    fan-in being what pruning leaves of it. `auto`: `keep` if pre-trained, else `kaiming`."""
+    """The frozen weights: the module's own (`keep`), their signs times sqrt(2 / fan-in), or drawn from N(0,
+    2 / fan-in), where fan-in is counted after pruning. `auto`: `keep` if pre-trained, else `kaiming`."""
     output_gate: Literal["real", "masked"] = "real"
-    """Of an LSTM: masking all four gates costs it accuracy."""
+    """For LSTMs: masking all four gates costs accuracy."""
     evaluation: Literal["trained", "merged"] = "trained"
-    """The client's network: its mask as it last trained it, or as it is after the aggregation."""
+    """The client's network: its mask as last trained, or after merging with the aggregate."""
 
     def default_selection(self, blocks: int, pretrained: bool) -> str:
         return select_blocks(blocks, pretrained)
@@ -35,20 +35,20 @@ class PersonalMask:
 
 @dataclass(frozen=True)
 class Pruning:
-    """How a client finds its structure, once."""
+    """How a client determines its structure, once."""
 
     pruned_layers: int = 2
-    """So many of the last modules with weights are pruned, the classifier being one of them."""
+    """How many of the last modules with weights are pruned, including the classifier."""
     keep_rate: float = 0.2
-    """Share that survives the pruning."""
+    """Share of the weights kept by pruning."""
     prune: Literal["elements", "rows"] = "elements"
     """What is pruned: single elements, or whole rows (units, filters), which always shrinks the exported network."""
     prune_scope: Literal["layer", "network"] = "layer"
-    """The same share of every pruned layer, or the best of all together."""
+    """Keep the same share of every pruned layer, or the best across all of them."""
     prune_epochs: int = 1
     saliency: Literal["value", "change"] = "value"
-    """|w0| times sigmoid(score), as in the paper's algorithm, or times how far the score moved, as in its text: that
-    also keeps the weights that training would rather be without."""
+    """|w0| times sigmoid(score), as in the paper's algorithm, or times the change of the score, as in its text. The
+    latter also keeps weights that training pushes towards zero."""
 
     def __post_init__(self) -> None:
         require(self.pruned_layers >= 0, f"pruned_layers={self.pruned_layers}: needs 0 or more")
@@ -66,16 +66,16 @@ class Pruning:
 
 @dataclass(frozen=True)
 class MaskedLocal(Local):
-    """Local training of scores and, beside them, of weights without a mask."""
+    """Local training of scores and of the weights that have no mask."""
 
     forward: Literal["hard", "soft"] = "hard"
-    """Local training sees the mask that is sent, or sigmoid(s), which is then cut to it."""
+    """Local training uses the mask that is sent, or sigmoid(s), which is thresholded afterwards."""
     score: float = 1.0
     """A turn starts from +score for ones and -score for zeros."""
     lasso: float = 2e-4
     """Strength of the group lasso over rows and columns."""
     lasso_scaled: bool = False
-    """Each group's norm times the root of its size, as in the original group lasso."""
+    """Multiply each group's norm by the square root of its size, as in the original group lasso."""
     real_rate: float = 0.01
     """Learning rate of weights without a mask, as a multiple of that of the masks."""
 
@@ -87,26 +87,26 @@ class MaskedLocal(Local):
 
 
 def carries_bits_alone(codec: Any) -> bool:
-    """Exact, and without a draw or a prior that both sides would have to share."""
+    """Exact codecs that need no shared draw or prior."""
     return bool(codec.kind is Kind.BITS and codec.exact and codec.name not in ("context", "range-prior"))
 
 
 @dataclass(frozen=True)
 class OverlapUp:
     codec: Codec[Bits] = choice("codec", Mask(), accepts=carries_bits_alone)
-    """`mask` takes the smallest code; `packed` costs exactly one bit for each bit."""
+    """`mask` uses the smallest code; `packed` costs exactly one bit per place."""
     communication: Literal["structured", "dense"] = "structured"
-    """A turn's upload: bits inside the structure alone, or one for each masked weight."""
+    """Upload the bits inside the structure only, or one bit per masked weight."""
 
 
 @dataclass(frozen=True)
 class OverlapAggregate:
     aggregation: Literal["majority", "average"] = "majority"
-    """What goes down: the majority (two bits at most), or counts. Scores then start between -score and +score, where
-    the mean of the bits lies between 0 and 1: what a minority has learned is not forgotten, and a few rounds of it
-    turn a bit."""
+    """What is broadcast: the majority (at most two bits), or counts. With counts, scores start between -score and
+    +score in proportion to the mean of the bits, so that what a minority has learned is kept and can turn a bit after a
+    few rounds."""
     real_values: Literal["local", "federated"] = "local"
-    """Weights without a mask (output gates, selected biases) stay with the client or are averaged, 32 bits each."""
+    """Weights without a mask (output gates, selected biases) stay with the client, or are averaged at 32 bits each."""
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,20 @@
-"""FedPEFT: a frozen backbone, a few parameters that are tuned and sent; every tuning with every compressor.
+"""FedPEFT: a frozen backbone and a few parameters that are tuned and sent; any tuning works with any codec.
 
 Sun, Khalid, Mendieta, Yang, Wang, Lee, Chen: "Conquering the Communication Constraints to Enable Large Pre-Trained
-Models in Federated Learning", 2022 (paper 003). Delta is what `tuning` trains, the head always among it; all else is
-known to everyone before the first round and never sent.
+Models in Federated Learning", 2022 (paper 003). Delta is what `tuning` trains, always including the head; everything
+else is known to all sides before the first round and never sent.
 
     down   delta
-    client delta_k = delta after E epochs (paper: of SGD), drawn towards the received one by `regulariser` or not
+    client delta_k = delta after E epochs (paper: of SGD), optionally pulled towards the received one by `regulariser`
     up     delta_k - delta, float32 or through `codec`
     server delta <- delta + sum_k n_k (delta_k - delta) / sum_k n_k
 
-Modules that are added start from values drawn from the seed, the same for everyone. What is added, where, and what is
-trained of the module itself: `subbit.peft.tuning`.
+Added modules are initialised from the seed, the same on all sides. `subbit.peft.tuning` describes what is added, where,
+and which of the module's own parameters are trained.
 
-The mean of LoRA's factors is not the factors of the mean: mean(B_k) mean(A_k) differs from mean(B_k A_k) as soon as
+Averaging LoRA's factors does not average their products: mean(B_k) mean(A_k) differs from mean(B_k A_k) as soon as
 clients differ in both. `lora_mean="product"` averages products and broadcasts the best factors of that rank, see
-`subbit.peft.products`; the paper's is "factors".
+`subbit.peft.products`; the paper uses "factors".
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PAPER_RATES = {
     "prefix": 0.01,
     "lora": 0.005,
 }
-"""Of SGD, as the paper has them; it has none for `prefix` and `lora`, which get those of what is most like them."""
+"""For SGD, from the paper. It has none for `prefix` and `lora`, which use those of the most similar tunings."""
 ADAM_RATES = {
     "full": 0.0005,
     "head": 0.01,
@@ -57,15 +57,15 @@ ADAM_RATES = {
     "lora": 0.005,
 }
 SGD_RATES = {"full": 0.1, "head": 0.05, "bias": 0.05, "adapter": 0.05, "prompt": 0.1, "prefix": 0.1, "lora": 0.05}
-"""By optimiser, for tens of steps, where the paper takes thousands; SGD with momentum, all others as Adam."""
+"""For tens of steps, where the paper takes thousands. SGD has momentum; all other optimisers use Adam's rates."""
 
 
 @dataclass(frozen=True)
 class FedPeftParameters:
     tuning: Tuning = choice("tuning", Bias())
     local: LocalWeights = LocalWeights(learning_rate="auto")
-    """`learning_rate=auto`: that of the tuning with this optimiser; `paper`: that of the tuning with SGD, as the paper
-    has it."""
+    """`learning_rate=auto`: the tuning's default for this optimiser; `paper`: the tuning's rate for SGD in the
+    paper."""
     up: VectorUp = VectorUp()
     down: VectorDown = VectorDown()
     aggregate: VectorAggregate = VectorAggregate()
@@ -75,12 +75,12 @@ class FedPeftParameters:
         if isinstance(rate, str):
             own = SGD_RATES if self.local.optimizer.name == "sgd" else ADAM_RATES
             rates = own if rate == "auto" else PAPER_RATES
-            # The number itself: what the run folder records is what was used.
+            # Store the number, so that the run folder records the rate that was used.
             known = rates.get(tuning.name, rates["lora"])
             object.__setattr__(self, "local", replace(self.local, learning_rate=known))
         if self.averages_products:
             plain = self.aggregate.aggregator.name == "mean" and self.aggregate.clip_norm is None
-            # A residual would be added to factors that have been turned meanwhile.
+            # A residual would be added to factors that have been rotated in the meantime.
             plain = plain and not self.up.feeds_back
             require(plain, "lora_mean=product: needs aggregator=mean without clip_norm and error_feedback")
 
@@ -117,7 +117,7 @@ class FedPeft(Method[FedPeftParameters]):
     def prepare(cls, module: nn.Module, parameters: FedPeftParameters, classes: int, key: int) -> str | None:
         return parameters.tuning.tune(module, key)
 
-    # The mean of products travels with that of the changes, as more places of the same accumulator.
+    # The mean of products uses the same accumulator as the mean of changes, as extra entries.
 
     def accumulator(self) -> Any:
         if not self.factors:
@@ -139,7 +139,7 @@ class FedPeft(Method[FedPeftParameters]):
         if not self.factors:
             return super().step(state, accumulator, round_number)
         if not accumulator.weight:
-            return state  # Nobody had an example: the mean of no products is not zero.
+            return state  # No examples, so there is no mean of products.
         size = sum(part.size for part in self.up_parts())
         mean = accumulator.mean()
         after = self.exchange.moved(state, mean[:size])

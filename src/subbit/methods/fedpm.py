@@ -1,8 +1,8 @@
-"""FedPM: federated learning of a probability mask over frozen weights; and its relatives, which differ in one piece.
+"""FedPM: federated learning of a probability mask over frozen weights; and variants that differ in one component.
 
 Isik, Pase, Gunduz, Weissman, Zorzi: "Sparse Random Networks for Communication-Efficient Federated Learning", ICLR 2023.
 
-    down   theta, the chance of a one at each place
+    down   theta, the probability of a one at each place
     client s = logit(theta); every step draws m ~ Bern(sigmoid(s)) and descends on L(w0 * m);
            then one m_k ~ Bern(sigmoid(s))
     up     m_k, entropy-coded
@@ -41,10 +41,10 @@ def carries_masks(codec: Any) -> bool:
 
 @dataclass(frozen=True)
 class MaskUp(BitsUp):
-    """One mask goes up, drawn from what was learnt."""
+    """Uploads one mask, drawn from the learned probabilities."""
 
     codec: Codec[Any] = choice("codec", Mask(), accepts=carries_masks)
-    """`mask` takes the smallest, `range` is the arithmetic code of the paper, `packed` costs one bit per place."""
+    """`mask` takes the smallest code, `range` is the paper's arithmetic code, `packed` costs one bit per place."""
 
     def say(self, exchange: BitsExchange, view: Thresholds, moved: Moved, turn: Turn) -> tuple[Any, dict[str, float]]:
         if isinstance(self.codec, Klms):
@@ -93,14 +93,14 @@ THRESHOLD_MASK = Variant(
     words={"map": "threshold"},
     presets={"default": {}, "paper": {"codec": "packed", "down_codec": "dense"}},
 )
-"""What paper 000 compares with under the name FedMask: the thresholded mask of Li et al., made global: one mask for
-everybody, and none of that paper's pruning and personal structures.
+"""The baseline that paper 000 calls FedMask: the thresholded mask of Li et al., made global. One mask for all clients,
+without that paper's pruning and personal structures.
 
     client every step descends on L(w0 * [sigmoid(s) >= tau]), straight through to sigmoid(s)
     up     m_k = [sigmoid(s) >= tau], one bit per weight or less
-    server theta = mean of m_k, kept off 0 and 1;  the network is w0 * [theta >= tau]
+    server theta = mean of m_k, kept away from 0 and 1;  the network is w0 * [theta >= tau]
 
-With tau below every theta (0 above all) the mask is all ones and stays so until training pushes a theta under it.
+With tau below every theta (e.g. 0) the mask is all ones until training pushes a theta below tau.
 """
 
 DEEPREDUCE = Variant(
@@ -113,15 +113,14 @@ DEEPREDUCE = Variant(
     words={"codec": "bloom"},
     presets={"default": {}, "paper": {"target_bpp": 1.1, "down_codec": "dense", "evaluation": "sampled"}},
 )
-"""First as Kostopoulou et al., 2021; policy P0, as paper 000 applies it to FedPM.
+"""Kostopoulou et al., 2021, with policy P0, as paper 000 applies it to FedPM.
 
     up     a Bloom filter of {i: m_k(i) = 1}:  m = n log2(1/f) / ln 2 bits for n ones and a false-positive rate f
     server m'_k = every place that the filter contains: all ones of m_k, and a share f of its zeros; then as FedPM
 
-DeepReduce was made for sparse gradients: its own f = 0.1 n / d is small only while n is. Of a mask half of whose bits
-are ones it makes 3.1 bits per parameter. The tables of paper 000 print 1.1, and for half ones that buys
-f = 2^(-1.1 ln 2 / 0.5) = 0.35: a sixth of all bits arrives wrong, each of them as a one. The observation `false_flips`
-counts them.
+DeepReduce was designed for sparse gradients: its own f = 0.1 n / d is small only if n is. For a mask with half ones it
+needs 3.1 bits per parameter. Paper 000 reports 1.1, which for half ones allows only f = 2^(-1.1 ln 2 / 0.5) = 0.35: a
+sixth of all bits arrives wrong, each of them as a one. The observation `false_flips` counts them.
 """
 
 KLMS = Variant(
@@ -137,14 +136,14 @@ KLMS = Variant(
         "paper": {"epochs": 3, "rate": 2.0, "candidate_bits": 2, "down_codec": "dense", "evaluation": "sampled"},
     },
 )
-"""A mask drawn from the client's probabilities for little more than their divergence from the server's.
+"""A mask drawn from the client's probabilities, at a cost of little more than their divergence from the server's.
 
     client trains scores as in FedPM: the posterior q = sigmoid(s); the broadcast is the prior p
     up     for each block of places, the index c of one of 2^b candidates x_c ~ p that both sides can draw, chosen
            with a probability proportional to q(x_c) / p(x_c); blocks grow until KL(q || p) of one exceeds `rate` bits
     server m_k = the chosen candidates, nearly a sample of q; the rest as in FedPM
 
-FedPM draws a mask and pays for its entropy. Here the coder itself draws (`subbit.codecs.klms`): what is sent is a
-distribution, and what a client did not learn costs nothing. The observation `divergence` is
-what a perfect coder would pay, in bits per parameter; what the uplink has above it is the price of the blocks.
+FedPM draws a mask and sends it at the cost of its entropy. Here the coder draws the mask (`subbit.codecs.klms`), so
+places that a client did not change cost nothing. The observation `divergence` is the cost of an ideal coder, in bits
+per parameter; the rest of the uplink is the overhead of the blocks.
 """

@@ -6,20 +6,20 @@ Study on Non-IID Data". (Paper 001.)
     down   w
     client a mask M of exactly k = ceil(active_fraction d) places: drawn, of smallest or largest |w|, or of smallest or
            largest sensitivity (diagonal Fisher information, `subbit.methods.sensitivity`);
-           w_k = w after local training by SGD with momentum that leaves all other places alone (`SparseSGDM`)
+           w_k = w after local training by SGD with momentum that leaves all other places unchanged (`SparseSGDM`)
     up     w_k - w where M is one
     server w <- w + sum_k n_k (w_k - w) / sum_k n_k, a frozen place counting as a change of zero
 
-What goes up depends on who can know the mask. A drawn one follows from a key, one of magnitudes from the broadcast:
-both sides have it, and the values alone are sent. With a new drawn mask in every epoch those of all epochs together are
-sent. A client's own sensitivities are its secret, so the places go up with the values. Own masks that change from epoch
-to epoch have a union of a size that nobody knows beforehand: then the whole change goes up.
+The upload depends on who knows the mask. A random mask follows from a key, a magnitude mask from the broadcast: both
+sides know it, and only the values are sent. With a new random mask in every epoch the values of the union are sent. A
+client's sensitivities are known only to itself, so the indices are uploaded with the values. If such masks change every
+epoch, the size of their union is not known in advance, and the whole change is uploaded.
 
-`mask_scope=global` with sensitivities is one mask for everybody and for the whole run: in the first
-`calibration_rounds` rounds nothing is trained, clients send their sensitivities (32 bits each), and the server chooses
-by their mean; from then on the mask, entropy-coded, is part of the broadcast.
+`mask_scope=global` with sensitivities is one mask for all clients and the whole run. In the first `calibration_rounds`
+rounds nothing is trained: clients send their sensitivities (32 bits each), and the server chooses by their mean. From
+then on the mask, entropy-coded, is part of the broadcast.
 
-The paper's result is confounded with its step size and its split: `docs/gradient-masks.md`.
+The paper's result is confounded with its step size and its split, see `docs/gradient-masks.md`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class GradMask(Method[GradMaskParameters]):
         self.trainer = Trainer(task, local, self.map)
         self.exchange = VectorExchange(task, parameters, self.map)
         self.calibration: LeastSensitive | None = None
-        """Where clients' sensitivities are averaged into one mask: how they are measured."""
+        """How sensitivities are measured, if they are averaged into one global mask; otherwise none."""
         if isinstance(mask, LeastSensitive):
             mixes = any(isinstance(layer, _NormBase) for layer in task.flat.module.modules())
             require(
@@ -94,13 +94,13 @@ class GradMask(Method[GradMaskParameters]):
                     f"rounds={task.rounds}: the mask takes {taken} of them, and none is left to train",
                 )
         if self.masking.tells_places:
-            # A frozen place changed by zero, so the k largest changes are those of the active places: nothing is lost.
+            # Frozen places change by zero, so the k largest changes are those of the active places: nothing is lost.
             self.exchange.up = VectorUp(TopK(self.masking.active_fraction), error_feedback=False)
 
     def calibrating(self, round_number: int) -> bool:
         return self.calibration is not None and round_number < self.calibration.calibration_rounds
 
-    # What travels.
+    # Payloads.
 
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
         known = self.exchange.shared(part, view, round_number, client)
@@ -111,7 +111,7 @@ class GradMask(Method[GradMaskParameters]):
         return known
 
     def sent_places(self, view: Payloads, round_number: int, client: int) -> Kept:
-        """The places whose changes go up in order. Both sides work it out for themselves."""
+        """The places whose changes are uploaded, in order. Both sides compute it independently."""
         if self.calibrating(round_number):
             return np.zeros(self.size, dtype=np.bool_)
         if self.masking.sends_everything:
@@ -122,7 +122,7 @@ class GradMask(Method[GradMaskParameters]):
         return together
 
     def _active(self, weights: Vector, view: Payloads, data: Examples | None, where: tuple[int, int, int]) -> Kept:
-        """What may change (`where`: round, client, epoch), given the weights at the start of the epoch."""
+        """The places that may change (`where`: round, client, epoch), given the weights at the start of the epoch."""
         if self.calibration is not None:
             return unpack_bits(view["mask"], self.size)
         round_number, client, epoch = where
@@ -134,7 +134,7 @@ class GradMask(Method[GradMaskParameters]):
         key = derive_key(self.task.seed, purpose, *where)
         return Scene(self.task.flat, weights, self.masking.active_fraction, key, self.parameters.local.batch_size, data)
 
-    # The client half.
+    # Client side.
 
     def train(self, view: Payloads, data: Examples, turn: Turn) -> Update:
         trained, observed, measured = self.exchange.trained(view), {}, {}
@@ -172,11 +172,11 @@ class GradMask(Method[GradMaskParameters]):
         return self.trainer.train(trained, data, turn, Hooks(finished=change_mask, optimizer=sparse))
 
     def _frozen(self, weights: Tensor, view: Payloads, data: Examples, turn: Turn, epoch: int) -> Tensor:
-        """Where the weights, as they are at the start of that epoch, must not change."""
+        """Where the weights must not change, given their values at the start of the epoch."""
         where = (turn.round_number, turn.client, epoch)
         return torch.from_numpy(~self._active(weights.numpy(), view, data, where))
 
-    # The server half: that of all weights, on whole changes.
+    # Server side: aggregates dense changes, as for all weights.
 
     def start(self) -> State:
         state = self.exchange.start()
@@ -188,7 +188,7 @@ class GradMask(Method[GradMaskParameters]):
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
         self.exchange.examine(view, {**payloads, "sensitivity": None}, examples, client)
         if "sensitivity" in payloads:
-            # Squares of gradients can be anything; all that is made of them is an order of places.
+            # Squared gradients have no natural bound; only their order is used.
             check_within(payloads["sensitivity"], float(np.finfo(np.float32).max), "sensitivity")
             check_not_negative(payloads["sensitivity"], "sensitivity")
 

@@ -1,7 +1,8 @@
-"""Which weights a client of `gradmask` may change: masks by name.
+"""Registry of the masks of `gradmask`: which weights a client may change.
 
-What a mask follows from decides who can know it. One of a key is known to both sides; one of the weights is too, until
-the client has trained; one of examples (`subbit.methods.sensitivity`) only to the client.
+The source of a mask decides who knows it. A mask drawn from a key is known to both sides; so is one chosen by the
+weights, until the client has trained; one chosen by examples (`subbit.methods.sensitivity`) is known only to the
+client.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Source = Literal["key", "weights", "examples"]
 
 @dataclass(frozen=True)
 class Scene:
-    """What a mask can be chosen by."""
+    """The inputs from which a mask can be chosen."""
 
     flat: FlatModel
     weights: Vector
@@ -35,7 +36,7 @@ class Scene:
     key: int
     batch_size: int = 64
     data: Examples | None = None
-    """Of the client; none where both sides choose."""
+    """The client's examples; none if both sides compute the mask."""
 
     @property
     def count(self) -> int:
@@ -79,9 +80,9 @@ class HighestMagnitude(LowestMagnitude):
 
 
 def keep_exactly(scores: NDArray[Any], count: int, largest: bool, kept: Kept | None = None) -> Kept:
-    """Exactly `count` of the places still kept: those of smallest or largest score, among equals the earlier ones.
+    """Keep exactly `count` of the kept places: the smallest or largest scores, ties in favour of the lower index.
 
-    A threshold would keep too few or too many where scores are equal, as those of dead weights are: all zero.
+    A threshold would keep too few or too many among equal scores, such as the zeros of dead weights.
     """
     among = np.arange(scores.size) if kept is None else np.flatnonzero(kept)
     values = -scores[among] if largest else scores[among]
@@ -95,7 +96,7 @@ def keep_exactly(scores: NDArray[Any], count: int, largest: bool, kept: Kept | N
 
 
 def places_of_share(size: int, share: float) -> int:
-    """The share of the places, rounded up, with the share as the decimal it was written as.
+    """The number of places for a share, rounded up; the share is taken as its decimal representation.
 
     >>> places_of_share(100, 0.07), places_of_share(10, 0.301), places_of_share(3, 0.01)
     (7, 4, 1)

@@ -1,4 +1,4 @@
-"""The keys of `gradmask`, and which of them go together."""
+"""Configuration keys of `gradmask` and their valid combinations."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from subbit.models.sparse_sgd import MomentumPolicy
 
 @dataclass(frozen=True)
 class Masking:
-    """Which weights a client may change, and what of them goes up."""
+    """Which weights a client may change, and which of them it uploads."""
 
     mask: GradientMask = choice("gradient-mask", RandomMask())
     active_fraction: float = 0.3
     """Share of the weights that a client may change."""
     mask_every: Literal["round", "epoch"] = "round"
     mask_scope: Literal["client", "global"] = "client"
-    """A mask of each client's own, or one for all."""
+    """One mask per client, or one for all."""
     mask_momentum: MomentumPolicy = "buffer"
-    """`none`, the paper's, lets a weight that has just been frozen go on moving: see `SparseSGDM`."""
+    """`none`, as in the paper, lets a newly frozen weight keep moving, see `SparseSGDM`."""
     send: Literal["active", "all"] = "active"
-    """`all`: the zeros of frozen places are sent too, as in the paper."""
+    """`all` also sends the zeros of frozen places, as in the paper."""
 
     def __post_init__(self) -> None:
         share = self.active_fraction
@@ -46,7 +46,7 @@ class Masking:
 
     @property
     def tells_places(self) -> bool:
-        """Only the client knows which values it sends."""
+        """Whether only the client knows which places it sends."""
         own = self.mask.follows == "examples" and self.mask_scope == "client"
         return own and self.mask_every == "round" and self.send == "active"
 
@@ -61,7 +61,7 @@ def is_sgd(optimizer: Any) -> bool:
 
 @dataclass(frozen=True)
 class MomentumSgd(Sgd):
-    """What `SparseSGDM` takes the place of: it has no Nesterov's momentum."""
+    """SGD without Nesterov momentum, which `SparseSGDM` does not implement."""
 
     nesterov: bool = field(default=False, repr=False)
 
@@ -74,7 +74,7 @@ class SparseLocal(Local):
 @dataclass(frozen=True)
 class SparseUp(VectorUp):
     whole: bool = field(default=False, repr=False)
-    """No option here: a frozen place has no value of its own to send."""
+    """Not an option here: a frozen place has no value of its own to send."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
-"""The classifier of a pre-trained backbone, fitted in one federated round before the method itself begins.
+"""Fits the classifier of a pre-trained backbone in one federated round before the method starts.
 
-    probe   linear probing (paper 000): every client trains the head alone on frozen features, the server averages,
+    probe   linear probing (paper 000): every client trains only the head on frozen features, the server averages,
             weighted by examples
     lda     FiT (Shysheya et al., "FiT: Parameter Efficient Few-shot Transfer Learning for Personalized and
             Federated Image Classification", ICLR 2023): clients send class counts, class sums and second moments
             of their features; the sum of these is the statistic of the pooled data, from which the server solves
             linear discriminant analysis in closed form
 
-Both are ordinary methods on the selection "head", with frames like any other; their bytes are one-off costs. What
-the head maps from is whatever reaches it: a hook on the head sees the features of any module.
+Both are ordinary methods on the selection "head", with the usual frames; their bytes are one-off costs. A hook on the
+head captures its input features, so any module works.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ FEATURE_BATCH = 128
 @dataclass(frozen=True)
 class HeadParameters:
     head: str
-    """Which of `HEADS`."""
+    """A key of `HEADS`."""
     local: Local
 
 
 class HeadMethod(Method[HeadParameters]):
-    """The state is one vector, the head's weight and bias as the flat model orders them. Nothing goes down."""
+    """The state is one vector: the head's weight and bias in the flat model's order. Nothing is broadcast."""
 
     paper = "000"
     sends_down = "nothing"
@@ -100,7 +100,7 @@ class HeadMethod(Method[HeadParameters]):
 
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
         if not accumulator.weight:
-            return state  # Nobody had an example: the mean of no heads is not zero.
+            return state  # No examples, so there is no mean head.
         return {"head": self.fit.head(accumulator)}
 
     def write_network(self, state: State, network: str, key: int) -> None:
@@ -108,7 +108,7 @@ class HeadMethod(Method[HeadParameters]):
             self.task.flat.weights.copy_(torch.from_numpy(as_float32(np.asarray(state["head"]))))
 
     def features(self, data: Examples) -> Tensor:
-        """What reaches the head, for all examples, with the whole network in evaluation mode."""
+        """The head's inputs for all examples, with the whole network in evaluation mode."""
         self.task.flat.evaluation_mode()
         seen: list[Tensor] = []
         handle = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -122,7 +122,7 @@ class HeadMethod(Method[HeadParameters]):
 
 
 class Fit(ABC):
-    """What a client says about its examples, and the head that follows from all answers."""
+    """What a client reports about its examples, and the head computed from all reports."""
 
     def __init__(self, method: HeadMethod) -> None:
         self.method, self.task = method, method.task
@@ -189,7 +189,7 @@ class Discriminant(Fit):
         return LdaStatistics.from_vector(vector, self.task.classes, self.method.head.in_features)
 
     def add(self, accumulator: WeightedMean, payloads: Payloads, examples: int) -> None:
-        """A sum: each client's statistics already weigh what its data weigh."""
+        """Adds without weights: statistics are sums over each client's examples already."""
         accumulator.add(payloads["statistics"], 1)
 
     def head(self, accumulator: WeightedMean) -> Any:

@@ -1,17 +1,17 @@
-"""HideNseek: the signs of the weights that survive a pruning without data.
+"""HideNseek: learns the signs of the weights that survive data-free pruning.
 
 Vallapuram, Zhou, Kwon, Lee, Xu, Hui: "HideNseek: Federated Lottery Ticket via Server-side Pruning and Sign Supermask",
-2022. Only the abstract and its references were at hand: what was decided beyond them is in `docs/methods.md`.
+2022. Implemented from the abstract and its references; `docs/methods.md` lists our own choices.
 
     before   the frozen weights w0 are pruned once, by synaptic saliency and without data (`subbit.models.pruning`);
-             both sides do it from w0, nothing is sent
+             both sides compute it from w0, nothing is sent
     down     s, the mean of the clients' signs over the survivors, as the number of +1 among them
     client   every step descends on L(w), w = w0 * sign(s) on the survivors and 0 elsewhere, sign(0) = 1;
-             straight through: dL/ds = dL/dw * w0 where |s| <= 1, and s stays there
+             straight through: dL/ds = dL/dw * w0 where |s| <= 1, and s is clipped to [-1, 1]
     up       sign(s), one bit per survivor: keep * d bits
     server   s = mean of the signs;  the network is w0 * sign(s)
 
-The name of the broadcast holds a hash of the survivors, so a client that pruned otherwise refuses it.
+The name of the broadcast contains a hash of the survivors, so a client that pruned differently rejects it.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class SurvivorMap:
     name: ClassVar[str] = "survivors"
     trains_weights: ClassVar[bool] = False
     keep: float = 0.5
-    """Share of the weights that survives, and nearly the bits per parameter of the uplink."""
+    """Share of the weights that survives; about the uplink's bits per parameter."""
     prune_iterations: int = 1
     saliency: Literal["synflow", "magnitude"] = "synflow"
-    """`magnitude` keeps the largest weights, without a forward pass: for modules that cannot compute in float64."""
+    """`magnitude` keeps the largest weights, without a forward pass, for modules that cannot compute in float64."""
     prune_scope: Literal["tensor", "network"] = "tensor"
-    """The same share of every tensor, or the best of all together."""
+    """Keep the same share of every tensor, or the best across the whole network."""
     score_init: float | Literal["auto", "uniform"] = "auto"
-    """Every score at the start; `uniform`: drawn from [-1, 1]; `auto`: 1 on pre-trained weights, else uniform."""
+    """Initial score; `uniform`: drawn from [-1, 1]; `auto`: 1 on pre-trained weights, else uniform."""
 
     def __post_init__(self) -> None:
         require(0 < self.keep <= 1, f"keep={self.keep}: needs a share above 0, at most 1")
@@ -115,7 +115,8 @@ class Survivors(BoundMap):
 class HideNseekParameters:
     map: SurvivorMap = SurvivorMap()
     local: Local = Local(learning_rate=0.3)
-    """A sign on which all clients agree turns after 1 / learning_rate steps of Adam: in a shorter turn none does."""
+    """Even if all clients agree, a sign flips only after 1 / learning_rate steps of Adam; in a shorter turn none
+    does."""
     up: SignsUp = SignsUp()
     down: SignsDown = SignsDown()
 

@@ -1,4 +1,4 @@
-"""LG-FedAvg: every client has its own lower layers; only the last ones are common.
+"""LG-FedAvg: every client has its own lower layers; only the last layers are shared.
 
 Liang, Liu, Ziyin, Allen, Auerbach, Brent, Salakhutdinov, Morency: "Think Locally, Act Globally: Federated Learning with
 Local and Global Representations", 2020.
@@ -7,15 +7,15 @@ Local and Global Representations", 2020.
     client trains them together with its own lower layers, which it keeps
     up     the change of the last layers
     server the mean of the changes
-    use    the client's own lower layers under the last layers as received
+    use    the client's own lower layers with the received last layers
 
-A layer is a module that has trained parameters of its own; the head, however many layers it has, is one, and the last.
-In its first turn a client takes the lower layers with which everybody started. Running statistics (`batchnorm=average`)
-belong to the lower layers and stay with the client.
+A layer is a module with trained parameters of its own; the head counts as one layer, the last, however many modules it
+has. In its first turn a client uses the initial lower layers. Running statistics (`batchnorm=average`) belong to the
+lower layers and stay with the client.
 
-Decisions. The published code starts from the model of several hundred rounds of FedAvg: here that start is the module
-that the run is given, pre-trained or not. It averages clients alike (`weighting=clients`), the default here is by
-examples, and it reports each client's best network on the test set, where ours is the last.
+Design choices. The published code starts from a model trained with several hundred rounds of FedAvg; here the start is
+the given module, pre-trained or not. The published code weights clients equally (`weighting=clients`); the default here
+is by examples. It reports each client's best network on the test set; here it is the last one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from subbit.models.task import Task, Turn
 @dataclass(frozen=True)
 class LgFedAvgParameters:
     global_layers: int = 2
-    """How many layers, from the last one down, are common."""
+    """How many layers, counted from the last, are shared."""
     local: Local = Local()
     up: VectorUp = VectorUp()
     down: VectorDown = VectorDown()
@@ -58,7 +58,7 @@ class LgFedAvgParameters:
 
 
 class CommonLayers(BoundMap):
-    """The part of the weights that travels."""
+    """The part of the weights that is sent."""
 
     def __init__(self, task: Task, common: NDArray[np.bool_]) -> None:
         self.flat, self.common = task.flat, common
@@ -74,7 +74,7 @@ class CommonLayers(BoundMap):
         return weights
 
     def write(self, vector: Vector, network: str, key: int) -> None:
-        """Over the lower layers with which everybody started: a newcomer's network."""
+        """Write the network of a new client: the shared layers over the initial lower layers."""
         weights = self.flat.initial.numpy().copy()
         weights[self.common] = vector
         self.flat.weights.detach().copy_(torch.from_numpy(weights))
@@ -99,11 +99,11 @@ class LgFedAvg(Method[LgFedAvgParameters]):
     def __init__(self, parameters: LgFedAvgParameters, task: Task) -> None:
         super().__init__(parameters, task)
         self.common = last_layers(task.flat, parameters.global_layers)
-        """Which places of the flat vector are common."""
+        """Which places of the flat vector are shared."""
         self.map = CommonLayers(task, self.common)
         self.trainer = Trainer(task, parameters.local, Weights(task))
         self.exchange: VectorExchange = VectorExchange(task, parameters, self.map)
-        # Training writes running statistics into the module: the start is taken down before the first turn.
+        # Training writes running statistics into the module, so the initial ones are copied before the first turn.
         self._statistics = None if task.flat.statistics is None else task.flat.statistics.numpy().copy()
 
     def train(self, view: dict[str, Vector], data: Examples, turn: Turn) -> Update:
@@ -121,7 +121,7 @@ class LgFedAvg(Method[LgFedAvgParameters]):
         self.write(self._own(view, turn))
 
     def _own(self, view: dict[str, Any], turn: Turn) -> dict[str, Vector]:
-        """The client's network: its lower layers, or in its first turn everybody's, under the common last ones."""
+        """The client's network: its lower layers (the initial ones in its first turn) and the shared last layers."""
         weights = self.task.flat.initial.numpy().copy()
         if "lower" in turn.memory:
             weights[~self.common] = turn.memory["lower"]
@@ -135,11 +135,11 @@ class LgFedAvg(Method[LgFedAvgParameters]):
 
 
 def last_layers(flat: FlatModel, count: int) -> NDArray[np.bool_]:
-    """The places of the last `count` layers, the head being the very last."""
+    """The places of the last `count` layers; the head is the last layer."""
     try:
         head = find_head(flat.module)
     except ModelError:
-        head = None  # Then only the order of the module counts.
+        head = None  # No head: only the module's order counts.
     layers = [layer_of(name, head) for name in flat.template.names]
     in_order = [layer for layer in dict.fromkeys(layers) if layer != head]
     in_order += [head] if head in layers else []
@@ -148,6 +148,6 @@ def last_layers(flat: FlatModel, count: int) -> NDArray[np.bool_]:
 
 
 def layer_of(name: str, head: str | None) -> str | None:
-    """The module that owns the parameter, or the head, whatever is in it."""
+    """The module that owns the parameter, or the head if the parameter is inside it."""
     owner = name.rpartition(".")[0]
     return head if head is not None and f"{owner}.".startswith(f"{head}.") else owner

@@ -1,13 +1,12 @@
-"""What a method is: a map, local training and an exchange (up, down, aggregation), put together, and what only that
-paper does.
+"""Base class of the methods: a map, local training and an exchange (uplink, downlink, aggregation), plus what is
+specific to one paper.
 
-    map        what is trained, and the weights that follow from it        `subbit.maps`
+    map        what is trained, and how it determines the weights          `subbit.maps`
     local      how a client trains                                         `subbit.local`
-    exchange   what goes down and up, and how answers become one           `subbit.exchange`
+    exchange   what is broadcast, uploaded and aggregated                  `subbit.exchange`
 
-A method that is no more than its pieces sets these three when it is made. One that does something of its own overrides
-the functions below: they are all that the runtime asks of a method. Whatever is drawn is drawn from keys of (seed,
-purpose, round, client).
+A method that only combines these sets the three attributes in its constructor. Others override the functions below,
+which are the whole interface to the runtime. All random numbers are drawn from keys of (seed, purpose, round, client).
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ class Method(Generic[ParametersType]):
     sends_up: ClassVar[str]
     sends_down: ClassVar[str]
     Parameters: ClassVar[type[Any]]
-    """The pieces and the options: a frozen dataclass."""
+    """The method's components and options: a frozen dataclass."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
-    """Keys that differ from their defaults, by preset. Has "default" and "paper"."""
+    """Keys that differ from their defaults, by preset. Contains "default" and "paper"."""
     words: ClassVar[Mapping[str, Any]] = {}
-    """Keys that the method's name stands for, see `subbit.methods.variants`."""
+    """Keys set by the method's name, see `subbit.methods.variants`."""
     personal: ClassVar[bool] = False
-    """True where every client ends up with a network of its own: see `personalise`."""
+    """True if every client ends up with its own network, see `personalise`."""
 
     map: BoundMap
     exchange: Exchange
@@ -65,33 +64,33 @@ class Method(Generic[ParametersType]):
         self.task = task
         self.size = task.flat.template.size
 
-    # Before there is a task.
+    # Before a task exists.
 
     @classmethod
     def map_piece(cls, parameters: ParametersType) -> MapPiece:
-        """What is trained, before it is bound to a task."""
+        """The configured map, before it is bound to a task."""
         piece = getattr(parameters, "map", WeightMap())
         return piece.map if isinstance(piece, MapChoice) else piece
 
     @classmethod
     def default_selection(cls, parameters: ParametersType, blocks: int, pretrained: bool) -> str:
-        """What `select="auto"` means for a module with that many blocks."""
+        """What `select="auto"` means for a module with this many blocks."""
         return cls.map_piece(parameters).default_selection(blocks, pretrained)
 
     @classmethod
     def trains_weights(cls, parameters: ParametersType) -> bool:
-        """True where the selected weights themselves change; False for masks on frozen weights."""
+        """True if the selected weights themselves change; False for masks on frozen weights."""
         return cls.map_piece(parameters).trains_weights
 
     @classmethod
     def prepare(cls, module: nn.Module, parameters: ParametersType, classes: int, key: int) -> str | None:
         """Add to the module, in place, what this method trains; new values are drawn from the key.
 
-        Returns the selection of what is trained, or none: then the run's own `select` decides.
+        Returns the selection of what is trained, or none to use the run's own `select`.
         """
         return None
 
-    # What travels: see `subbit.exchange.exchange`.
+    # Payloads, see `subbit.exchange.exchange`.
 
     @property
     def changes(self) -> Changes | None:
@@ -103,8 +102,8 @@ class Method(Generic[ParametersType]):
 
     @property
     def needs_start(self) -> bool:
-        """True where receivers must have a fitted head before the first broadcast although it is among what is
-        trained: changes are counted from there."""
+        """True if receivers need the fitted head before the first broadcast although it is trained too: changes are
+        relative to it."""
         return self.changes is not None and self.trains_weights(self.parameters)
 
     def down_parts(self) -> tuple[Part, ...]:
@@ -116,7 +115,7 @@ class Method(Generic[ParametersType]):
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
         return self.exchange.shared(part, view, round_number, client)
 
-    # The server half.
+    # Server side.
 
     def start(self) -> State:
         return self.exchange.start()
@@ -141,7 +140,7 @@ class Method(Generic[ParametersType]):
     def step(self, state: State, accumulator: Any, round_number: int) -> State:
         return self.exchange.step(state, accumulator, round_number)
 
-    # The client half.
+    # Client side.
 
     def train(self, view: Any, data: Examples, turn: Turn) -> Update:
         trained = self.exchange.trained(view)
@@ -153,7 +152,7 @@ class Method(Generic[ParametersType]):
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """Names of the networks a state stands for; the last round reports the accuracy of each."""
+        """Names of the networks defined by a state; the last round reports the accuracy of each."""
         return self.map.networks
 
     @property
@@ -162,11 +161,11 @@ class Method(Generic[ParametersType]):
         return self.map.primary
 
     def write_network(self, state: State, network: str, key: int) -> None:
-        """Put that network into the flat model; `key` feeds its draws, if it has any."""
+        """Write the network into the flat model; `key` seeds its draws, if any."""
         self.exchange.write(state, network, key)
 
     def write(self, vectors: Mapping[str, Any]) -> None:
-        """Put weights, and statistics where there are any, into the flat model."""
+        """Write weights, and statistics if any, into the flat model."""
         flat = self.task.flat
         with torch.no_grad():
             flat.weights.copy_(torch.from_numpy(vectors["weights"]))
@@ -175,22 +174,22 @@ class Method(Generic[ParametersType]):
 
     @property
     def broadcasts_network(self) -> bool:
-        """Whether a broadcast is a network, whose loss a client can tell before it trains."""
+        """Whether a broadcast is a network whose loss a client can compute before training."""
         return isinstance(self.exchange, VectorExchange) and isinstance(self.map, Weights)
 
     def write_broadcast(self, view: Any) -> None:
-        """Put the network that was broadcast into the flat model."""
+        """Write the broadcast network into the flat model."""
         self.exchange.write(view, self.primary_network, 0)
 
     @property
     def mechanism(self) -> GaussianMechanism | None:
-        """The noise of private training, where there is any."""
+        """The noise mechanism of private training, if any."""
         return self.trainer.mechanism
 
     def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
-        """Put the client's own network into the flat model: the one it would use, having received this broadcast.
+        """Write the client's own network into the flat model: the one it would use after receiving this broadcast.
 
-        Asked of personal methods alone. `turn.memory` is what the client kept, empty if it never took part, and is
-        left as it is.
+        Called for personal methods only. `turn.memory` is what the client kept, empty if it never participated; it is
+        not modified.
         """
         raise NotImplementedError(f"{self.name} has no network of a client's own")

@@ -51,7 +51,7 @@ METHODS: Registry[type[Method[Any]]] = make_registry(
     },
     _check,
 )
-"""Imported only when they are wanted, so that naming methods costs nothing."""
+"""Imported on first use, so that listing methods is cheap."""
 
 
 def method_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""Per-FedAvg: not a good model for all, but one from which a single local step is good for each.
+"""Per-FedAvg: learns a model that becomes good for each client after a single local step.
 
 Fallah, Mokhtari, Ozdaglar: "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
 Approach", NeurIPS 2020; its first-order variant, without second derivatives.
@@ -11,9 +11,9 @@ Approach", NeurIPS 2020; its first-order variant, without second derivatives.
     server w <- w + weighted mean of the changes
     use    w - a g(w; B), one step (or one epoch) on the client's own training data
 
-Decisions. a = b unless `inner_learning_rate` says otherwise. A batch of fewer than four examples serves as both halves:
-a half is never empty, where published code divides by nothing, and never a single example, on which BatchNorm cannot
-train. With `batchnorm=average` only the second pass, that of the adapted network, moves the running statistics.
+Design choices. a = b unless `inner_learning_rate` is set. A batch of fewer than four examples serves as both halves, so
+a half is never empty (published code divides by zero there) and never a single example (on which BatchNorm cannot
+train). With `batchnorm=average` only the second pass, through the adapted network, updates the running statistics.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ LEAST_TO_SPLIT = 4
 @dataclass(frozen=True)
 class PerFedAvgParameters:
     inner_learning_rate: float | Literal["same"] = "same"
-    """Step size of the adaptation, in training and in use; `same` as `learning_rate`."""
+    """Step size of the adaptation, in training and in use; `same`: equal to `learning_rate`."""
     adaptation: Literal["step", "epoch"] = "step"
-    """What a client does with the model before it uses it: one SGD step on one batch, or one epoch of them."""
+    """How a client adapts the model before using it: one SGD step on one batch, or one epoch."""
     local: Local = Local(optimizer=Sgd(momentum=0.0), learning_rate=0.05)
     up: VectorUp = VectorUp()
     down: VectorDown = VectorDown()
@@ -88,7 +88,7 @@ class PerFedAvg(Method[PerFedAvgParameters]):
         return Update(payloads, len(data), observed)
 
     def _gradient_after_a_step(self, batch: Examples) -> float:
-        """g(w - a g(w; B1); B2), left in the flat model, and the loss that it is the gradient of."""
+        """Leaves g(w - a g(w; B1); B2) in the flat model and returns the loss on B2."""
         flat = self.task.flat
         first, second = halves(batch)
         statistics = None if flat.statistics is None else flat.statistics.clone()

@@ -1,20 +1,20 @@
-"""Masks of sensitivity, how much the loss feels each weight: the diagonal of the Fisher information.
+"""Masks by sensitivity, the effect of each weight on the loss: the diagonal of the Fisher information.
 
 Kirkpatrick et al., "Overcoming catastrophic forgetting in neural networks", PNAS 2017 (the diagonal as importance);
 Iurada, Ciccone, Tommasi, "Efficient model editing with task-localized sparse fine-tuning" (TaLoS), ICLR 2025 (several
 rounds of calibration).
 
     per-sample   F_i = mean over examples of (d log p(y|x) / dw_i)^2
-    batch        the mean over batches of the square of the *mean* gradient: cheaper to write down and another quantity,
+    batch        the mean over batches of the square of the *mean* gradient: simpler, but a different quantity,
                  since gradients of one batch cancel before they are squared
 
 The label y is the example's own (the "empirical" Fisher), or one drawn from the model's p(y|x) (the Fisher itself).
-Gradients of single examples come from batches of one: on a CPU as fast per example as large batches, and right for
-every module, where vectorised per-sample gradients need modules without conditions on values.
+Per-example gradients use batches of one: on a CPU this is as fast per example as large batches, and it works for every
+module, whereas vectorised per-sample gradients do not support data-dependent control flow.
 
-Several rounds of calibration narrow the choice: round r of R keeps the share target^((r + 1) / R), and what has been
-dropped is multiplied by `damping` in the forward passes of later rounds, so that the next sensitivities are those of
-a network that leans on the places that are left.
+Several rounds of calibration narrow the choice: round r of R keeps the share target^((r + 1) / R), and dropped weights
+are multiplied by `damping` in the forward passes of later rounds, so that the next sensitivities are those of a network
+that relies on the remaining places.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class LeastSensitive:
     fisher: Literal["per-sample", "batch"] = "per-sample"
     fisher_labels: Literal["true", "model"] = "true"
     calibration_examples: int | None = 128
-    """Examples from which a client measures sensitivities, drawn anew in each round of calibration; none: all of its
-    own."""
+    """Examples from which a client measures sensitivities, drawn anew in each calibration round; none: all its
+    examples."""
     calibration_rounds: int = 1
     damping: float = 0.1
-    """In calibration of several rounds: factor of the weights that are out already."""
+    """With several calibration rounds: factor on the weights already dropped."""
 
     def __post_init__(self) -> None:
         examples, rounds = self.calibration_examples, self.calibration_rounds
@@ -58,7 +58,7 @@ class LeastSensitive:
         require(0 <= self.damping <= 1, f"damping={self.damping}: needs a number between 0 and 1")
 
     def count_after(self, size: int, target: float, done: int) -> int:
-        """How many of `size` places are left after `done` rounds.
+        """How many of `size` places remain after `done` rounds.
 
         >>> [LeastSensitive(calibration_rounds=2).count_after(100, 0.25, done) for done in (0, 1, 2)]
         [100, 50, 25]
@@ -67,7 +67,7 @@ class LeastSensitive:
         return places_of_share(size, target if done == rounds else target ** (done / rounds))
 
     def choose(self, scene: Scene) -> Kept:
-        """The places of smallest (or largest) sensitivity on these data, after all rounds."""
+        """The places of smallest (or largest) sensitivity on this data, after all calibration rounds."""
         kept = np.ones(scene.weights.size, dtype=np.bool_)
         for number in range(self.calibration_rounds):
             scores = self.measure(replace(scene, key=derive_key(scene.key, "calibration", number)), kept)
@@ -75,11 +75,11 @@ class LeastSensitive:
         return kept
 
     def narrowed(self, kept: Kept, scores: NDArray[Any], target: float, done: int) -> Kept:
-        """What is left of the places after `done` rounds."""
+        """The places that remain after `done` rounds."""
         return keep_exactly(scores, self.count_after(kept.size, target, done), self.largest, kept)
 
     def measure(self, scene: Scene, kept: Kept) -> NDArray[np.float64]:
-        """The sensitivity of each of these weights, those that are not kept being damped."""
+        """The sensitivity of each weight, with the dropped ones damped."""
         flat, data, weights = scene.flat, scene.data, torch.from_numpy(scene.weights)
         if data is None:
             raise TypeError("sensitivities are measured on examples")
@@ -94,14 +94,14 @@ class LeastSensitive:
         for piece in pieces:
             flat.zero_gradient()
             self._backward(flat, data.select(piece), generator)
-            # In float64: the square of a gradient of 1e-23 is 0 in float32, and would tie with that of a dead weight.
+            # In float64: the square of a gradient of 1e-23 is 0 in float32 and would tie with that of a dead weight.
             squares.addcmul_(flat.gradient.double(), flat.gradient.double())
         if not bool(torch.isfinite(squares).all()):
             raise TrainingError("a gradient in calibration is not a finite number: no sensitivity can be had from it")
         return (squares / max(1, len(pieces))).numpy()
 
     def _backward(self, flat: FlatModel, batch: Examples, generator: torch.Generator) -> None:
-        """Leaves the gradient of the mean log p(y|x) in `flat.gradient`, but for its sign, which no square sees."""
+        """Leaves the negative gradient of the mean log p(y|x) in `flat.gradient`; the sign vanishes when squared."""
         outputs = flat.module(batch.inputs)
         if not bool(torch.isfinite(outputs).all()):
             raise TrainingError("an output of the network in calibration is not a finite number")

@@ -1,16 +1,16 @@
-"""Standalone: every client trains by itself, and nothing is ever sent. What federation has to beat.
+"""Standalone: every client trains by itself and nothing is sent. The baseline that federation has to beat.
 
     down   nothing
-    client goes on training its own weights where its last turn left them
+    client continues training its own weights from its last turn
     up     nothing
     server nothing
 
-The first turn of a client starts from the weights that everybody has; if the run fits a head, that head is the one
-thing that a client receives, once, and its bytes are one-off costs. A round is then no more than a slice of training
-time: give standalone clients more `epochs` (or `participation=1`) where the comparison is at equal training.
+A client's first turn starts from the initial weights. If the run fits a head, clients receive it once, and its bytes
+are one-off costs. A round is only a slice of training time: for comparisons at equal training give standalone clients
+more `epochs` (or `participation=1`).
 
-A run's model is that common start, since there is no other common network; accuracy is the mean over clients of each
-one's own network on its own test set.
+The run's model is the common start, since there is no other common network. Accuracy is the mean over clients of each
+client's network on its own test set.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Standalone(Method[StandaloneParameters]):
         super().__init__(parameters, task)
         self.map = Weights(task)
         self.trainer = Trainer(task, parameters.local, self.map)
-        # Training writes running statistics into the module: the start is taken down before the first turn.
+        # Training writes running statistics into the module, so the initial ones are copied before the first turn.
         statistics = task.flat.statistics
         self._statistics = None if statistics is None else statistics.numpy().copy()
 
@@ -101,12 +101,12 @@ class Standalone(Method[StandaloneParameters]):
         return WeightedMean(0)
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
-        """Nothing is sent that could be wrong."""
+        """Nothing is uploaded, so there is nothing to check."""
 
     def accumulate(
         self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
-        """There is nothing to add."""
+        """Nothing to add."""
 
     def step(self, state: State, accumulator: Any, round_number: int) -> State:
         return state

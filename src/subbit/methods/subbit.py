@@ -1,33 +1,34 @@
 """subbit: masks below one bit per parameter, both ways.
 
-Ours. What was tried on the way, with its numbers: docs/flagship.md.
+Our own method; docs/flagship.md has the experiments behind it.
 
     held   the scores s on a grid, the same on all sides, bit for bit; theta = sigmoid(s)
-    down   the new grid values given the old ones, entropy-coded; places that hardly moved stay
+    down   the new grid values given the old ones, entropy-coded; places that hardly moved are not updated
     client trains s by straight-through steps along the normalised gradient: s_k; change = s_k - s + residual
     up     the places where the change matters most, its signs, and one magnitude for all of them
            residual <- change - what was sent, kept by the client
     server s <- s + rate * mean_k(what was sent), kept in full precision
 
-Three things differ from FedPM and DeltaMask (paper 000).
+It differs from FedPM and DeltaMask (paper 000) in three ways.
 
-Steps follow the size of the gradient. Adam moves every score by about the same distance, whatever its gradient; but the
-gradient of masks is heavy-tailed, a small share of the places holds most of its energy, and clients agree about these.
+Steps are proportional to the gradient. Adam moves every score by about the same distance, whatever its gradient. But
+mask gradients are heavy-tailed: a small share of the places holds most of the energy, and clients agree on these.
 
-What goes up is the change of the scores and not a draw of the mask. A flip says +1 or -1 where the change is a few
-hundredths, which is unbiased and very noisy; a sign with a common magnitude is nearly all there is to say about the
-largest changes, and what is left out is not lost, but waits with the client (sparse ternary compression: Sattler et
-al., "Robust and communication-efficient federated learning from non-i.i.d. data", 2020, there for weights).
+Clients upload the change of the scores instead of a sampled mask. A flip sends +1 or -1 where the change is a few
+hundredths, which is unbiased but very noisy. A sign and a common magnitude describe the largest changes almost
+completely, and the rest is kept by the client as error feedback (sparse ternary compression: Sattler et al., "Robust
+and communication-efficient federated learning from non-i.i.d. data", 2020, for weights).
 
-What goes down is the change, too. The server knows what clients hold, so that rounding loses nothing for good.
+The broadcast is a change, too. The server knows what clients hold, so rounding errors are corrected later.
 
-`bits_per_round` is a budget: bits of one upload, header included. The method keeps the most important places that fit
+`bits_per_round` is the budget of one upload in bits, header included. The most important places that fit are sent
 (`subbit.exchange.important`).
 
-What one client can do is bounded. An upload of more places than its share or its budget allows is refused, and so is a
-magnitude that no honest client can have gathered by that round. What is larger than the range of the scores, as that of
-a place that waited for long, counts as the range: one of K answers moves a score by at most 2 score_limit server_rate /
-K. Which way, and where, is the client's word; `aggregator=agreement` leaves out those with whom nobody agrees.
+The influence of one client is bounded. The server rejects an upload with more places than its share or budget allows,
+or with a magnitude that no honest client can have accumulated by that round. Values beyond the range of the scores,
+e.g. of a place that was not sent for long, are clipped to it: one of K uploads moves a score by at most 2 score_limit
+server_rate / K. The client still chooses direction and places; `aggregator=agreement` leaves out clients that agree
+with no other.
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ from subbit.models.reparametrisation import SCORE_LIMIT
 from subbit.models.task import Task, Turn
 
 ROUNDING = 1.001
-"""Slack of sums in float32."""
+"""Tolerance for sums in float32."""
 
 
 @dataclass(frozen=True)
 class ChangeAggregate:
     aggregator: Aggregator = choice("aggregator", Mean(), accepts=averages_vectors)
-    """How changes become one: all clients alike; or robustly, without those that agree least with the others, or place
-    by place, where nothing said counts as zero."""
+    """How changes are aggregated: a mean over clients; or robustly, without the clients that agree least with the
+    others, or place by place, where a place that was not sent counts as zero."""
     server_rate: float = 2.0
-    """How far the server goes along the mean change."""
+    """Step size of the server along the mean change."""
 
     def __post_init__(self) -> None:
         check_server_rate(self.server_rate)
@@ -75,14 +76,14 @@ class ChangeAggregate:
 class SubbitParameters:
     map: MaskMap = MaskMap()
     local: Local = Local(optimizer=Sgd(momentum=0.0), normalise=True, learning_rate=1.0)
-    """The learning rate of normalised steps is the root mean square of what one step moves the scores by."""
+    """With normalised steps the learning rate is the root mean square by which one step moves the scores."""
     up: ImportantUp = ImportantUp()
     down: ScoreGrid = ScoreGrid()
     aggregate: ChangeAggregate = ChangeAggregate()
 
 
 class ScoreExchange(Exchange):
-    """Scores on a grid go down, their most important changes go up."""
+    """Broadcasts scores on a grid; clients upload their most important changes."""
 
     changes: GridChanges
 
@@ -91,7 +92,7 @@ class ScoreExchange(Exchange):
         self.up, self.grid, self.aggregate = parameters.up, parameters.down, parameters.aggregate
         self.changes = GridChanges(self.grid, self.size, LEVELS, "scores", self._first_scores)
 
-    # Down.
+    # Downlink.
 
     def down_parts(self) -> tuple[Part, ...]:
         return self.changes.snapshot_parts()
@@ -112,7 +113,7 @@ class ScoreExchange(Exchange):
         levels: Levels = payloads[LEVELS]
         return levels
 
-    # Up.
+    # Uplink.
 
     def up_parts(self) -> tuple[Part, ...]:
         return (Part("changes", self.up.codec, self.size),)
@@ -132,14 +133,14 @@ class ScoreExchange(Exchange):
         observations = {"places": float(np.count_nonzero(sent)), "moved": float(np.abs(change).mean())}
         return {"changes": sent}, observations
 
-    # The server half.
+    # Server side.
 
     def farthest(self, part: Part, view: Levels) -> float:
         return self._most_gathered(self.task.rounds)
 
     def _most_gathered(self, turns: int) -> float:
-        """A turn moves a score by no more than from one end of what is held to the other end of what is trained, and
-        what was not sent waits: turns add up."""
+        """The largest change a client can have accumulated. A turn moves a score at most from one end of the grid to
+        the opposite end of the training range; with residuals, turns add up."""
         gathered = turns if self.up.residuals else 1
         return gathered * (self.grid.score_limit + SCORE_LIMIT) * ROUNDING
 
@@ -152,8 +153,8 @@ class ScoreExchange(Exchange):
         sent = payloads["changes"]
         self.up.check(sent)
         check_within(sent, self._most_gathered(round_number + 1), "an upload of changes")
-        # What waited with a client may be longer than the whole range of the scores, but more would be no use. And
-        # every client counts the same: so far, no farther, can a liar move a score.
+        # A residual may exceed the whole range of the scores, but a larger change has no further effect. Clipping, with
+        # equal weights for all clients, bounds how far a malicious client can move a score.
         most = 2 * self.grid.score_limit
         accumulator.add(np.clip(sent, -most, most), 1)
 

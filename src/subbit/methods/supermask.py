@@ -1,4 +1,4 @@
-"""Supermask: which weights of a random network to keep, each by the toss of its own coin.
+"""Supermask: keeps each weight of a random network with a learned probability.
 
 Zhou, Lan, Liu, Yosinski: "Deconstructing Lottery Tickets: Zeros, Signs, and the Supermask", NeurIPS 2019.
 
@@ -7,8 +7,8 @@ Zhou, Lan, Liu, Yosinski: "Deconstructing Lottery Tickets: Zeros, Signs, and the
     network  w0 * m of fresh draws (`sampled`); the best of `best_of` draws, judged on the training data (`best`);
              w0 * theta (`expected`); w0 * [theta >= 1/2] (`thresholded`)
 
-The root of all stochastic masks here, and a reference: with clients=1 it is the central algorithm, see
-`subbit.exchange.whole_scores`. The other networks' accuracies tell what its randomness costs.
+The origin of all stochastic masks here, and a reference: with clients=1 it is the centralised algorithm, see
+`subbit.exchange.whole_scores`. The accuracies of the other networks show the cost of randomness.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class CoinMap:
     name: ClassVar[str] = "coins"
     trains_weights: ClassVar[bool] = False
     theta_init: float = 0.5
-    """Chance of a one at the start. On pre-trained weights 1/2 halves every one of them."""
+    """Initial probability of a one. On pre-trained weights, 1/2 halves each of them in expectation."""
     weights: Literal["keep", "signed"] = "keep"
     """The frozen weights: the module's own, or their signs times the standard deviation of their tensor."""
     rescale: bool = False
-    """Multiply the weights of a tensor by size / ones of the mask that was drawn."""
+    """Multiply the weights of a tensor by size / ones of the sampled mask."""
     best_of: int = 10
-    """Masks of which the network `best` is the one with the most right answers on the training data."""
+    """How many masks are drawn for the network `best`: the one with the most correct answers on the training data."""
     evaluation: Literal["expected", "sampled", "thresholded", "best"] = "expected"
-    """Which network's accuracy is the accuracy of the run."""
+    """The network whose accuracy is reported as the run's accuracy."""
 
     def __post_init__(self) -> None:
         require(0 < self.theta_init < 1, f"theta_init={self.theta_init}: needs a probability between 0 and 1")
@@ -129,7 +129,7 @@ class Supermask(Method[SupermaskParameters]):
         self.exchange = central_exchange(task, self.map)
         self.best_of = parameters.map.best_of
 
-    # The best of several masks: chosen where the training data are, never by the test set.
+    # The best of several masks is chosen on the training data, never on the test set.
 
     def up_parts(self) -> tuple[Part, ...]:
         return (*self.exchange.up_parts(), Part(CANDIDATES, make_codec("dense"), self.best_of))
@@ -142,7 +142,7 @@ class Supermask(Method[SupermaskParameters]):
         observed = self.trainer.train(scores, data, turn)
         payloads, _ = self.exchange.say(view, scores, turn)
         right = np.zeros(self.best_of, dtype=np.float32)
-        if turn.round_number + 1 == self.task.rounds:  # Before the end nobody asks for the best network.
+        if turn.round_number + 1 == self.task.rounds:  # Needed in the last round only.
             for candidate in range(self.best_of):
                 self.map.network.write(scores, self.task.flat.weights, self._candidate_key(candidate))
                 right[candidate] = self._share_right(data)
@@ -176,8 +176,8 @@ class Supermask(Method[SupermaskParameters]):
 
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
         if not accumulator.weight:
-            return state  # Nobody who answered claims an example: there is no mean.
-        # The mean over clients, weighted by examples, of their shares is the share of all examples.
+            return state  # No examples, so there is no mean.
+        # The mean of the clients' accuracies, weighted by examples, is the accuracy on all examples.
         scores, right = np.split(accumulator.mean(), [self.size])
         return {**self.exchange.moved(state, scores), "best": int(np.argmax(as_float32(right)))}
 

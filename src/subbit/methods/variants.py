@@ -1,4 +1,4 @@
-"""Names for settings of another method: `topk` is `fedavg` with `codec=topk`, under the name that a comparison uses."""
+"""Named settings of other methods: `topk` is `fedavg` with `codec=topk`, under the name used in comparisons."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Variant:
     citation: str
     sends_up: str
     words: Mapping[str, Any]
-    """The keys that the name stands for."""
+    """The keys fixed by the name."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": {}, "paper": {}})
     paper: str = "baseline"
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else is asked of a method: as its base has it."""
+        """All other attributes come from the base method."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.base, name)

@@ -1,4 +1,4 @@
-"""Zampling: weights as a random sparse map of a few bits, and only those bits are learnt and sent.
+"""Zampling: weights as a random sparse map of a few bits; only these bits are learned and sent.
 
 Villani, Natale, Mallmann-Trenn: "Trading-off Accuracy and Communication Cost in Federated Learning", 2024 (paper 002).
 m weights, n = floor(m / compression) probabilities p; Q is an m x n matrix with `degree` random values in each row,
@@ -10,12 +10,13 @@ which every machine draws from the seed (`subbit.maps.projection`).
     up     z_k: where it differs from the draw [u < p] that both sides make with the uniforms of z_k (paper: n bits)
     server p = mean of z_k, kept within [clamp, 1 - clamp] (paper: clamp = 0)
 
-A mean of K bits that nobody pushes drifts until it is 0 or 1 (the Wright-Fisher process of genetics): for K = 10 more
-than two thirds of all places are there after ten rounds, and with the paper's gate they never leave. Hence the clamp.
+Without a training signal, the mean of K bits drifts until it is 0 or 1 (the Wright-Fisher process of genetics). For
+K = 10 more than two thirds of all places are fixed after ten rounds, and with the paper's gate they stay fixed. Hence
+the clamp.
 
 Around pre-trained weights w0 the map is w = w0 + spread * Q (z - 1/2) and p starts at 1/2. One client with
 `codec=dense`, which sends p itself, is the paper's Local Zampling; `training=continuous`, w = Q p, its Continuous
-Model. Any other codec of vectors sends the change of p.
+Model. Any other vector codec sends the change of p.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ from subbit.models.task import Task, Turn
 
 @dataclass(frozen=True)
 class DrawUp(BitsUp):
-    """The bits z_k go up: as what differs from a draw that both sides make, or as they are."""
+    """Uploads the bits z_k: as differences from a draw that both sides make, or as they are."""
 
     part: ClassVar[str] = "bits"
     codec: Codec[Any] = choice("codec", Flips(), accepts=carries_masks)
-    """`flips`: the places where z_k differs from the draw that both sides know; `mask`: z_k, coded with p as its prior;
+    """`flips`: the places where z_k differs from a draw that both sides know; `mask`: z_k, coded with p as prior;
     `packed`: z_k in n bits; `dense`: p_k itself in float32, which is then averaged."""
 
     @property
@@ -122,7 +123,7 @@ class Zampling(Method[ZamplingParameters]):
         return as_thresholds(np.asarray(state[self.map.vector], dtype=np.float64) * FULL)
 
     def write_network(self, state: State, network: str, key: int) -> None:
-        if "p" in state:  # Probabilities of nobody's run: the tables of the paper shake them.
+        if "p" in state:  # Not the state of a run: the paper's tables perturb p.
             self.map.write(np.asarray(state["p"]), network, key)
         else:
             super().write_network(state, network, key)
