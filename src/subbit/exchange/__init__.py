@@ -1,1 +1,1 @@
-"""What travels between server and clients, and how answers become one: up, down and aggregation of a method."""
+"""Exchanges: the uplink, downlink and aggregation of a method."""

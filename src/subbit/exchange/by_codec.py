@@ -1,5 +1,5 @@
-"""Which exchange a probabilistic map gets: a codec of bits carries bits, which are counted; a codec of vectors carries
-the change of what is trained, which is averaged."""
+"""Chooses the exchange of a probabilistic map: with a bit codec clients send bits, which are counted; with a vector
+codec they send the change of the trained vector, which is averaged."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bits_or_vectors(task: Task, pieces: BitsPieces, bound: BoundMap) -> Exchange
         return BitsExchange(task, bound, pieces.up, pieces.down, pieces.aggregate)
     down, aggregator = pieces.down.codec, pieces.aggregate.aggregator
     vectors = _Vectors(
-        # An exact codec says as much about the vector itself as about its change, and then nothing is added up.
+        # With an exact codec the vector itself is sent instead of its change, so nothing has to be summed.
         VectorUp(pieces.up.codec, whole=pieces.up.codec.exact),
         VectorDown(Dense() if isinstance(down, CountsCodec) else down),
         VectorAggregate(Mean() if isinstance(aggregator, Beta) else aggregator, weighting="clients"),

@@ -1,15 +1,15 @@
-"""The seam of an exchange: what goes down, what goes up, and what the server makes of it. On arrays, never on bytes.
+"""Interface of an exchange: what is broadcast, uploaded and aggregated. Works on arrays, never on bytes.
 
     server                                    client
     state = start()
     broadcast(state)  -- parts, frames -->    view = open(payloads)
-                                              trained(view), to be trained
+                                              trained(view), then local training
     accumulate(...)  <-- parts, frames --     say(view, trained)
     state = step(...)
 
-A *part* is one named payload with its codec. A *view* is what the broadcast means, e.g. the integer thresholds of a
-mask: the server opens its own broadcast too, so that both sides work with exactly what was sent. The state is a flat
-dict of arrays and numbers, and that is the checkpoint.
+A *part* is one named payload with its codec. A *view* is the decoded broadcast, e.g. the integer thresholds of a mask.
+The server decodes its own broadcast too, so that both sides work with exactly what was sent. The state is a flat dict
+of arrays and numbers; it is also the checkpoint.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from subbit.wire.channel import Part as Part
 State = dict[str, NDArray[Any] | int | float]
 Payloads = dict[str, Any]
 Held = dict[str, NDArray[Any]]
-"""What all receivers of broadcasts that are changes hold: arrays by name."""
+"""What all receivers hold if broadcasts are changes: arrays by name."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a client sends, and what it saw on the way (for the log: never used in training)."""
+    """A client's upload and its observations (for the log, never used in training)."""
 
     payloads: Payloads
     examples: int
@@ -44,25 +44,25 @@ class Update:
 
 
 class Changes(Protocol):
-    """Broadcasts that say only what has changed.
+    """Broadcasts that contain only what has changed.
 
-    What a client has received it still has. The runtime sees to it that all receivers hold the same
-    (`subbit.runtime.downlink`): a client that missed rounds is sent the broadcasts of those rounds too, or one snapshot
-    if that is shorter. Server and clients follow the same bytes, so that what they hold is equal bit for bit; whatever
-    a lossy change leaves out is known to the server, which has both.
+    Clients keep what they received. The runtime ensures that all receivers hold the same (`subbit.runtime.downlink`): a
+    client that missed rounds is sent the broadcasts of those rounds too, or one snapshot if that is smaller. Server and
+    clients apply the same bytes, so what they hold is bit-identical. The server therefore knows the error of a lossy
+    change.
     """
 
     def first(self) -> Held:
-        """What everybody holds before the first broadcast: follows from the configuration alone."""
+        """What all sides hold before the first broadcast; follows from the configuration alone."""
 
     def change(self, state: State, held: Held, round_number: int) -> Payloads:
-        """What to send to somebody who holds `held`."""
+        """The payloads for a receiver that holds `held`."""
 
     def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
-        """What a receiver holds after this broadcast. Leaves `held` as it is."""
+        """What a receiver holds after this broadcast. Does not modify `held`."""
 
     def snapshot_parts(self) -> tuple[Part, ...]:
-        """All that is held, one part for each name, through exact codecs."""
+        """Everything that is held, one part per name, with exact codecs."""
 
     def snapshot(self, held: Held) -> Payloads: ...
 
@@ -71,12 +71,12 @@ class Changes(Protocol):
 
 
 class Exchange(ABC):
-    """Up, down and aggregation, bound to a task."""
+    """Uplink, downlink and aggregation, bound to a task."""
 
     changes: Changes | None = None
-    """How a broadcast is made of what changed; none: every broadcast says everything."""
+    """How a broadcast is built from changes; none: every broadcast is complete."""
     state_is_counts: bool = False
-    """True where the state is made of counts of bits, which no upload can leave useless."""
+    """True if the state consists of bit counts, which stay valid whatever is uploaded."""
 
     @abstractmethod
     def down_parts(self) -> tuple[Part, ...]: ...
@@ -87,12 +87,12 @@ class Exchange(ABC):
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
         """What both sides know about a part before it arrives.
 
-        `view` is what the broadcast means; for the parts of the broadcast itself it is what its receivers hold, where
-        broadcasts are changes, and None elsewhere.
+        `view` is the decoded broadcast. For the parts of the broadcast itself it is what the receivers hold if
+        broadcasts are changes, else None.
         """
         return Shared(part.size)
 
-    # The server half.
+    # Server side.
 
     @abstractmethod
     def start(self) -> State: ...
@@ -102,48 +102,49 @@ class Exchange(ABC):
 
     @abstractmethod
     def open(self, payloads: Payloads, round_number: int) -> Any:
-        """The view: what the broadcast of this round means."""
+        """The view: the decoded broadcast of this round."""
 
     @abstractmethod
     def accumulator(self) -> Any:
-        """An empty accumulator: `order_free` says whether the order of additions can change its bits."""
+        """An empty accumulator; `order_free` is true if the result does not depend on the order of additions, bit for
+        bit."""
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
-        """Refuse, with a `PayloadError`, what no honest client could have sent. Asked before `accumulate`."""
+        """Reject, with a `PayloadError`, what no honest client could have sent. Called before `accumulate`."""
         examine_vectors(self, view, payloads)
 
     def farthest(self, part: Part, view: Any) -> float:
-        """Largest magnitude of a real number that an honest client sends in that part."""
+        """Largest magnitude of a real number in that part from an honest client."""
         return farthest_by_view(part, view)
 
     @abstractmethod
     def accumulate(
         self, accumulator: Any, view: Any, payloads: Payloads, examples: int, round_number: int, client: int
     ) -> None:
-        """Add one client's payloads: all of them or, with a `PayloadError`, nothing."""
+        """Add all of a client's payloads, or nothing and raise a `PayloadError`."""
 
     @abstractmethod
     def step(self, state: State, accumulator: Any, round_number: int) -> State: ...
 
-    # The client half.
+    # Client side.
 
     @abstractmethod
     def trained(self, view: Any) -> Tensor:
-        """The vector that a client trains, as the broadcast has it: a copy of its own."""
+        """The vector to train, initialised from the broadcast; a new copy."""
 
     @abstractmethod
     def say(self, view: Any, trained: Tensor, turn: Turn) -> tuple[Payloads, dict[str, float]]:
-        """What a client sends after training, and what can be observed of it."""
+        """The upload after training, and observations about it."""
 
     # Evaluation.
 
     @abstractmethod
     def write(self, state: State, network: str, key: int) -> None:
-        """Put that network of the state into the flat model."""
+        """Write the given network of the state into the flat model."""
 
 
 class Speaker(Protocol):
-    """Whoever lists what goes up and how far its numbers may reach."""
+    """Lists the uploaded parts and the bounds on their values."""
 
     def up_parts(self) -> tuple[Part, ...]: ...
 
@@ -151,7 +152,7 @@ class Speaker(Protocol):
 
 
 def examine_vectors(speaker: Speaker, view: Any, payloads: Payloads) -> None:
-    """Refuse real numbers that are not finite or lie beyond `farthest`."""
+    """Reject real numbers that are not finite or exceed `farthest`."""
     for part in speaker.up_parts():
         if part.codec.kind is Kind.VECTOR and payloads[part.name] is not None:
             check_within(payloads[part.name], speaker.farthest(part, view), part.name)

@@ -1,8 +1,8 @@
-"""Broadcasts on a grid: everybody holds levels, and what goes down are the new ones given the old ones.
+"""Broadcasts on a grid: all sides hold levels, and the server broadcasts the new levels given the old ones.
 
-Coded with the old levels as reference (`subbit.codecs.counted`) a place that stays costs next to nothing: so it stays
-as it is held until the server's value is `deadzone` away. The server keeps its values in full precision and knows what
-is held, so that rounding loses nothing for good.
+With the old levels as reference (`subbit.codecs.counted`) an unchanged place costs almost nothing, so a place is only
+updated when the server's value is `deadzone` away. The server keeps its values in full precision and knows what clients
+hold, so rounding errors are corrected later.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ MILLION = 1_000_000
 
 
 class Grid(ABC):
-    """A piece: values that can go down. Its field `deadzone` says how far a value must move to be sent."""
+    """The values that can be broadcast. Its field `deadzone` is how far a value must move to be sent."""
 
     deadzone: float
 
     @property
     @abstractmethod
     def largest(self) -> int:
-        """Levels are 0 to this."""
+        """Levels range from 0 to this."""
 
     @abstractmethod
     def nearest(self, values: NDArray[Any]) -> Levels: ...
@@ -45,14 +45,14 @@ class Grid(ABC):
 
 @dataclass(frozen=True)
 class ScoreGrid(Grid):
-    """Scores; the middle level is score 0."""
+    """Grid of scores; the middle level is score 0."""
 
     step: float = 0.25
-    """Of the grid on which scores go down."""
+    """Step of the grid on which scores are broadcast."""
     deadzone: float = 0.125
-    """A place stays as clients hold it until the server's score is so far away."""
+    """A place is updated when the server's score is this far from what clients hold."""
     score_limit: float = 5.0
-    """Scores stay within: a mask that is certain could never change again."""
+    """Bound on the magnitude of scores: a mask probability of 0 or 1 could never change again."""
 
     def __post_init__(self) -> None:
         limit = self.score_limit
@@ -82,14 +82,14 @@ def _scores_table(largest: int, step: float) -> Vector:
 
 @dataclass(frozen=True)
 class ThetaGrid(Grid):
-    """Probabilities."""
+    """Grid of probabilities."""
 
     grid: int = 100
-    """Steps of theta between 0 and 1 on the way down."""
+    """Number of steps of theta between 0 and 1 in broadcasts."""
     deadzone: float = 0.02
-    """A place stays as clients hold it until the server's theta is so far away."""
+    """A place is updated when the server's theta is this far from what clients hold."""
     clamp: float = 0.01
-    """theta stays this far from 0 and 1, or a place could never change again."""
+    """Distance that theta keeps from 0 and 1, where a place could never change again."""
 
     def __post_init__(self) -> None:
         require(2 <= self.grid <= 1000, f"grid={self.grid}: needs 2 to 1000 steps")
@@ -122,8 +122,8 @@ def check_server_rate(rate: float) -> None:
 
 
 class GridChanges:
-    """Receivers hold levels. `name` is that of the part, `vector` that of the server's values in its state, `start`
-    gives the values that follow from the configuration alone."""
+    """Receivers hold levels. `name` is the part, `vector` the server's values in its state, `start` returns the initial
+    values, which follow from the configuration alone."""
 
     def __init__(self, grid: Grid, size: int, name: str, vector: str, start: Callable[[], NDArray[Any]]) -> None:
         self.grid, self.size, self.name, self.vector, self.start = grid, size, name, vector, start
@@ -149,6 +149,6 @@ class GridChanges:
         return {LEVELS: payloads[self.name].values}
 
     def shared(self, held: Held | None) -> Shared:
-        """What both sides know of a broadcast: the levels before it, or, of a snapshot, nothing."""
+        """What both sides know about a broadcast: the previous levels; for a snapshot, nothing."""
         reference = None if held is None else Counts(self.grid.largest, held[LEVELS])
         return Shared(self.size, limit=self.grid.largest, reference=reference)

@@ -1,7 +1,7 @@
-"""Bounds on what an honest client can send. Whatever is beyond them is refused before it is added to anything.
+"""Bounds on what an honest client can send. Uploads beyond them are rejected before they are aggregated.
 
-They are wide on purpose: no client that trains may ever be refused. What a lie within them can do is a matter of the
-aggregation, see `subbit.aggregate.robust`.
+The bounds are wide so that no client that trains is ever rejected. What a malicious client can do within them is
+limited by the aggregation, see `subbit.aggregate.robust`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from subbit.models.flat import FlatModel
 from subbit.models.head_start import LdaStatistics
 
 FAR = 1e4
-"""Values that are trained stay below this many times the largest that was sent out, or 1: further is no training."""
+"""Trained values stay below this multiple of the largest broadcast value (at least 1)."""
 FAR_FEATURE = 1e6
-"""Features are not trained, and nobody normalises them: what reaches the head may be larger."""
+"""Features are neither trained nor normalised, so the head's inputs may be larger."""
 ROUNDING = 1e-6
-"""Relative slack for sums that travelled as float32, each of which is off by at most 2^-24 of itself."""
+"""Relative tolerance for sums sent as float32, each rounded by at most 2^-24 of itself."""
 
 
 def largest(values: NDArray[Any] | None) -> float:
-    """Magnitude of the largest value, not a number if one of them is not; 0 of nothing."""
+    """Largest magnitude, NaN if any value is NaN; 0 for no values."""
     return 0.0 if values is None else float(np.max(np.abs(values), initial=0))
 
 
 def check_within(values: NDArray[Any], most: float, what: str) -> None:
     found = largest(values)
-    if not found <= most:  # Neither is what is not a number.
+    if not found <= most:  # Also true for NaN.
         raise PayloadError(f"{what} holds a value of magnitude {found:g}, honest clients stay below {most:g}", "value")
 
 
@@ -41,9 +41,10 @@ def check_not_negative(values: NDArray[Any], what: str) -> None:
 
 
 def check_variances(flat: FlatModel, before: NDArray[Any], change: NDArray[Any]) -> None:
-    """Running variances stay at or above zero, or the network of everybody computes roots of negative numbers.
+    """Running variances must not become negative.
 
-    An honest change is var' - var with var' >= 0, rounded: never below -var, and no mean of such changes is either.
+    An honest change is var' - var with var' >= 0, rounded: it is never below -var, and neither is a mean of such
+    changes.
     """
     template = flat.statistics_template
     if template is not None:
@@ -52,10 +53,10 @@ def check_variances(flat: FlatModel, before: NDArray[Any], change: NDArray[Any])
 
 
 def check_statistics(statistics: LdaStatistics, examples: int) -> None:
-    """Class counts, class sums and the second moment of so many examples.
+    """Check class counts, class sums and the second moment of this many examples.
 
-    With n_c examples of class c and s_c their sum, M - sum_c s_c s_c' / n_c is a sum of squares of distances from class
-    means: it has no negative eigenvalue. (Its diagonal alone is the inequality of Cauchy and Schwarz.)
+    With n_c examples of class c and sum s_c, M - sum_c s_c s_c' / n_c is the scatter around the class means, so it has
+    no negative eigenvalue. (Its diagonal alone is the Cauchy-Schwarz inequality.)
     """
     counts, sums, moment = statistics.counts, statistics.sums, statistics.moment
     if not bool(((counts >= 0) & (counts == counts.round())).all()):
@@ -68,7 +69,7 @@ def check_statistics(statistics: LdaStatistics, examples: int) -> None:
         raise PayloadError("a sum of features of a class without examples", "value")
     means = sums / counts.clamp(min=1)[:, None]
     least = float(torch.linalg.eigvalsh(moment - means.T @ sums)[0])
-    # The least number of float32 beside: squares of small features become zero on the way, their sums do not.
+    # Plus the smallest normal float32: squares of small features may underflow to zero where their sums do not.
     slack = ROUNDING * float(moment.trace()) + examples * float(np.finfo(np.float32).tiny)
     if not least >= -slack:
         raise PayloadError(f"second moments with an eigenvalue of {least:g} within classes: needs 0 or more", "value")

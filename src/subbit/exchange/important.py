@@ -1,7 +1,7 @@
-"""The most important changes of the scores of a mask go up: their places, their signs, one magnitude for all of them.
+"""Uploads the most important score changes of a mask: their places, their signs, and one common magnitude.
 
-Importance is the Kullback-Leibler divergence of the mask before and after, to second order: theta (1 - theta) change^2
-/ 2. (The exact divergence is lopsided: near theta = 1 it prefers every step down to any step up.)
+Importance is the Kullback-Leibler divergence of the mask before and after, to second order: theta (1 - theta)
+change^2 / 2. (The exact divergence is asymmetric: near theta = 1 it prefers every step down to any step up.)
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from subbit.wire.frame import HEADER_BYTES
 
 LEAST_BITS = 8 * (HEADER_BYTES + 64)
 LEAST_PLACES = 256
-"""Of an upload without a budget: so small a share of a small network would be a few bytes behind a header of forty."""
+"""Minimum for uploads without a budget: for a small network, the share would be a few bytes after a header of forty."""
 
 
 @dataclass(frozen=True)
 class ImportantUp:
     codec: ClassVar[Ternary] = Ternary(fraction=None)
     share: float = 0.0008
-    """Share of the places that an upload speaks of."""
+    """Share of the places in an upload."""
     bits_per_round: int | None = None
-    """Instead of `share`: bits that one upload may take, its header included."""
+    """Instead of `share`: the size of one upload in bits, header included."""
     order: Literal["kl", "magnitude", "random"] = "kl"
-    """Which places: largest divergence of the mask, largest change of the score, or any."""
+    """Which places are sent: largest divergence of the mask, largest change of the score, or random ones."""
     residuals: bool = True
-    """What is not sent is added to the client's next change."""
+    """Add what is not sent to the client's next change (error feedback)."""
 
     def __post_init__(self) -> None:
         budget = self.bits_per_round
@@ -50,8 +50,8 @@ class ImportantUp:
         return self._within_budget(change, ranked, budget) if budget else ternary(change, ranked)
 
     def ranked(self, change: Vector, before: Vector, key: int, most: int | None = None) -> NDArray[np.int64]:
-        """Places whose score changed, the most important first, all or so many; among equals the lower ones first, so
-        that every machine ranks alike."""
+        """Places whose score changed, most important first, at most `most`; ties go to the lower index, so that every
+        machine ranks alike."""
         places = np.flatnonzero(change)
         importance = np.abs(change[places])
         if self.order == "kl":
@@ -61,13 +61,14 @@ class ImportantUp:
             importance = uniforms(key, 0, len(places))
         importance = importance.astype(np.float64)
         if most is not None and most < len(places):
-            # Sorting all places to take a thousandth of them would be half of a turn.
+            # Sorting all places to take a thousandth of them would take half of a turn.
             enough = importance >= np.partition(importance, -most)[-most]
             places, importance = places[enough], importance[enough]
         return places[np.argsort(-importance, kind="stable")][:most]
 
     def _within_budget(self, change: Vector, ranked: NDArray[np.int64], bits: int) -> Vector:
-        """As many places as fit. The length of a code is no simple function of their number: bisection finds it."""
+        """As many places as fit. The code length is not a simple function of their number, so it is found by
+        bisection."""
         fitting, beyond = 0, len(ranked) + 1
         while beyond - fitting > 1:
             middle = (fitting + beyond) // 2
@@ -76,14 +77,14 @@ class ImportantUp:
         return ternary(change, ranked[:fitting])
 
     def most_places(self, size: int) -> int:
-        """Of an upload without a budget."""
+        """Limit for an upload without a budget."""
         return max(LEAST_PLACES, round(self.share * size))
 
     def upload_bits(self, sent: Vector) -> int:
         return 8 * (HEADER_BYTES + len(self.codec.encode(sent, Shared(sent.size))))
 
     def check(self, sent: Vector) -> None:
-        """Refuse an upload that speaks of more places than any honest client's."""
+        """Reject an upload with more places than an honest client would send."""
         places, budget, most = np.count_nonzero(sent), self.bits_per_round, self.most_places(sent.size)
         if budget is None and places > most:
             raise PayloadError(f"changes of {places} places, at most {most} fit `share`", "value")
@@ -92,7 +93,7 @@ class ImportantUp:
 
 
 def ternary(change: Vector, places: NDArray[np.int64]) -> Vector:
-    """The signs of the change at these places, all with the mean of their magnitudes; zero elsewhere."""
+    """The signs of the change at these places, times the mean of their magnitudes; zero elsewhere."""
     vector = np.zeros_like(change)
     if places.size:
         vector[places] = np.sign(change[places]) * np.float32(np.abs(change[places].astype(np.float64)).mean())

@@ -1,8 +1,8 @@
-"""Probabilities go down, bits drawn from them come up, the server counts: a Beta posterior over masks.
+"""Broadcasts probabilities, clients upload bits drawn from them, the server counts: a Beta posterior over masks.
 
-The server keeps how many of the last `total` masks had a one at each place, and both sides turn that into 32-bit
-integer thresholds, so that a mask drawn on the server and one drawn on a client from the same key are equal bit for bit
-(`subbit.codecs.sampler`). What a client says about its bits is the piece `up`.
+The server stores how many of the last `total` masks had a one at each place. Both sides convert this to 32-bit integer
+thresholds, so that masks drawn on the server and on a client from the same key are bit-identical
+(`subbit.codecs.sampler`). The component `up` defines how a client sends its bits.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Beta:
 
     name: ClassVar[str] = "beta"
     estimator: Literal["mode", "mean"] = "mode"
-    """Of the Beta posterior: M / K (clamped) or (1 + M) / (2 + K)."""
+    """Estimate from the Beta posterior: M / K (clamped) or (1 + M) / (2 + K)."""
     clamp: float = 0.01
-    """The mode stays this far from 0 and 1, or a place could never change again."""
+    """Distance that the mode keeps from 0 and 1, where a place could never change again."""
     trim: float = 0.0
-    """Share of the bits of each place that is dropped at each end: as many liars cannot drag a probability away."""
+    """Share of the bits dropped at each end for each place; tolerates up to this share of malicious clients."""
     reset_every: int | None = None
-    """Rounds after which the posterior starts anew; none: 1 / participation, as the papers have it."""
+    """Rounds after which the posterior restarts; none: 1 / participation, as in the papers."""
 
     def __post_init__(self) -> None:
         require(0 <= self.clamp < 0.5, f"clamp={self.clamp}: needs 0 up to, not including, 0.5")
@@ -65,7 +65,7 @@ class Beta:
 
 @dataclass(frozen=True)
 class BitsAggregate:
-    """How answers become one: bits are counted; changes of scores, where a codec of vectors carries them, averaged."""
+    """How uploads are aggregated: bits are counted; score changes, sent with a vector codec, are averaged."""
 
     aggregator: Beta | Aggregator = choice("aggregator", Beta())
 
@@ -82,35 +82,37 @@ def goes_down(codec: Any) -> bool:
 
 @dataclass(frozen=True)
 class BitsDown:
-    """How probabilities go down: entropy-coded counts, or `dense`, float32 as in the papers. Where a codec of vectors
-    goes up there is nothing to count, and what is trained goes down through any codec of vectors, by default float32.
+    """How probabilities are broadcast: entropy-coded counts, or `dense`, float32 as in the papers.
+
+    With a vector codec on the uplink there is nothing to count: the trained vector is broadcast with any vector codec,
+    by default float32.
     """
 
     codec: Codec[Any] = choice("codec", CountsCodec(), accepts=goes_down)
 
 
 class BitsUp(ABC):
-    """A piece: what a client says about its bits. Its field `codec` says through which codec."""
+    """What a client sends about its bits. Its field `codec` is the codec."""
 
     codec: Codec[Any]
     part: ClassVar[str] = "mask"
 
     @abstractmethod
     def say(self, exchange: BitsExchange, view: Thresholds, moved: Moved, turn: Turn) -> tuple[Any, dict[str, float]]:
-        """The payload, and what can be observed of it."""
+        """The payload, and observations about it."""
 
     def uniforms_key(self, exchange: BitsExchange, round_number: int, client: int) -> int | None:
-        """Key of the draw that both sides make, where there is one."""
+        """Key of the draw that both sides make, if there is one."""
         return None
 
     def mask(self, exchange: BitsExchange, view: Thresholds, payload: Bits, where: tuple[int, int]) -> Bits:
-        """The client's mask, from what it said in that round (`where`: round and client)."""
+        """The client's mask, from its payload in that round (`where`: round and client)."""
         return payload
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Where training took the scores."""
+    """The scores before and after training."""
 
     thresholds: Thresholds
     before: Tensor
@@ -122,7 +124,7 @@ class BitsExchange(Exchange):
 
     def __init__(self, task: Task, bound: BoundMap, up: BitsUp, down: BitsDown, aggregate: BitsAggregate) -> None:
         self.task, self.up, self.down_codec = task, up, down.codec
-        self.map: Any = bound  # A `ProbabilityMap` as well.
+        self.map: Any = bound  # Also a `ProbabilityMap`.
         self.size = bound.size
         self.beta = aggregate.beta
         if self.down_codec.kind is Kind.VECTOR and not self.down_codec.exact:
@@ -135,7 +137,7 @@ class BitsExchange(Exchange):
                 "counted before a reset: set reset_every lower"
             )
 
-    # Down.
+    # Downlink.
 
     def down_parts(self) -> tuple[Part, ...]:
         return (Part(self.down_name, self.down_codec, self.size),)
@@ -150,7 +152,7 @@ class BitsExchange(Exchange):
         return {self.down_name: (self.thresholds(counts) / FULL).astype(np.float32)}
 
     def open(self, payloads: Payloads, round_number: int) -> Thresholds:
-        """The thresholds that the broadcast stands for: integers on both sides, from exactly what was sent."""
+        """The thresholds of the broadcast: integers on both sides, from exactly what was sent."""
         theta = payloads[self.down_name]
         if isinstance(theta, Counts):
             return self.thresholds(theta)
@@ -158,7 +160,8 @@ class BitsExchange(Exchange):
         return as_thresholds(theta.astype(np.float64) * FULL)
 
     def thresholds(self, counts: Counts) -> Thresholds:
-        """The first broadcast is an empty count: what it means is known to everybody from the configuration."""
+        """Thresholds of the counts. An empty count, as in the first broadcast, stands for the configured initial
+        values."""
         if counts.total == 0:
             initial: Thresholds = self.map.initial_thresholds()
             return initial
@@ -171,7 +174,7 @@ class BitsExchange(Exchange):
         drawn = self.up.uniforms_key(self, round_number, client)
         return Shared(self.size, key=key, thresholds=view, uniforms_key=drawn)
 
-    # Up.
+    # Uplink.
 
     def up_parts(self) -> tuple[Part, ...]:
         return (Part(self.up.part, self.up.codec, self.size),)
@@ -186,7 +189,7 @@ class BitsExchange(Exchange):
         payload, observed = self.up.say(self, view, moved, turn)
         return {self.up.part: payload}, observed
 
-    # The posterior.
+    # Posterior.
 
     def accumulator(self) -> MaskCounts:
         return MaskCounts(self.size)

@@ -1,13 +1,13 @@
-"""Signs come up, one bit each; how many of them were + goes down. The server's state is that count.
+"""Clients upload signs, one bit each; the server broadcasts how many were +. Its state is that count.
 
-    down   the number of + among the clients' signs, entropy-coded; before the first round an empty count, which stands
-           for values that everybody knows
+    down   the number of + among the clients' signs, entropy-coded; in the first round an empty count, which
+           stands for initial values known to all sides
     client trains from s, the mean of the signs
-    up     sign(s), with the broadcast counts as prior: what most clients chose, a client will likely choose again
+    up     sign(s), with the broadcast counts as prior: a client will likely choose what most clients chose
     server s = mean of the signs
 
-Real values that have no sign to speak for them, where the map has any, travel beside as one vector in float32: their
-changes go up and are averaged, weighted by examples.
+Real values, if the map has any, are sent in addition as one float32 vector: their changes are uploaded and averaged,
+weighted by examples.
 """
 
 from __future__ import annotations
@@ -44,40 +44,41 @@ def keeps_bits(codec: Any) -> bool:
 @dataclass(frozen=True)
 class SignsUp:
     codec: Codec[Bits] = choice("codec", Mask(), accepts=keeps_bits)
-    """`mask` takes the smallest, with the broadcast counts as prior; `packed` costs one bit per sign."""
+    """`mask` takes the smallest code, with the broadcast counts as prior; `packed` costs one bit per sign."""
 
 
 @dataclass(frozen=True)
 class SignsDown:
     broadcast: Literal["mean", "sign"] = "mean"
-    """The counts, or no more than which sign most clients chose."""
+    """Broadcast the counts, or only the sign that most clients chose."""
 
 
 class SignMap(Protocol):
-    """What a map of signs offers. The trained vector is made of latent values, whose signs count, and of real ones."""
+    """Interface of a map of signs. The trained vector consists of latent values, of which the signs are sent, and real
+    values."""
 
     vector: str
     """Name of the counts."""
     signs: int
-    """How many latent values there are."""
+    """Number of latent values."""
     real: int
-    """How many real values, running statistics among them."""
+    """Number of real values, including running statistics."""
     statistics: bool
 
     def latents(self) -> Tensor:
-        """The first ones: known to everybody from the configuration."""
+        """The initial latent values, known to all sides from the configuration."""
 
     def join(self, latents: Tensor, real: Vector) -> Tensor:
-        """The trained vector. Running statistics are put into the module."""
+        """The trained vector. Writes running statistics into the module."""
 
     def split(self, trained: Tensor) -> tuple[Tensor, Vector]:
-        """The inverse, with the running statistics of the module."""
+        """The inverse of `join`; reads running statistics from the module."""
 
     def write(self, vector: Vector, network: str, key: int) -> None: ...
 
 
 class Sums:
-    """Of one round: signs and real changes."""
+    """The sums of one round: signs and real changes."""
 
     def __init__(self, signs: int, real: int) -> None:
         self.signs, self.real = MaskCounts(signs), WeightedMean(real)
@@ -90,7 +91,7 @@ class SignsExchange(Exchange):
         asked = task.participants
         require(asked <= MOST_MASKS, f"{asked} clients a round: at most {MOST_MASKS} signs add up")
 
-    # Down.
+    # Downlink.
 
     def down_parts(self) -> tuple[Part, ...]:
         return (Part(self.map.vector, make_codec("counts"), self.map.signs), *self._real_part())
@@ -120,7 +121,7 @@ class SignsExchange(Exchange):
         prior = thresholds_of_counts(counts.total, "mean")[counts.values]
         return Shared(part.size, key=derive_key(self.task.seed, "codec", round_number, client), thresholds=prior)
 
-    # Up.
+    # Uplink.
 
     def up_parts(self) -> tuple[Part, ...]:
         return (Part(SIGNS, self.up.codec, self.map.signs), *self._real_part())
@@ -141,7 +142,7 @@ class SignsExchange(Exchange):
         changes = {part.name: as_float32(real - view[part.name]) for part in self._real_part()}
         return {SIGNS: signs, **changes}, {"flips": count_ones(signs ^ before)}
 
-    # The server half.
+    # Server side.
 
     def examine(self, view: Payloads, payloads: Payloads, examples: int, client: int) -> None:
         super().examine(view, payloads, examples, client)
@@ -151,7 +152,7 @@ class SignsExchange(Exchange):
             check_variances(flat, view[REAL][first:], payloads[REAL][first:])
 
     def farthest(self, part: Part, view: Payloads) -> float:
-        # Where running variances are among what is real: these are squares, so that their bound is one too.
+        # Running variances, if any, are squares, so the bound is squared too.
         return super().farthest(part, view) * (FAR if self.map.statistics else 1)
 
     def accumulator(self) -> Sums:

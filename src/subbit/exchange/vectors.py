@@ -1,20 +1,20 @@
-"""A vector goes down, changes of it go up, the server adds their mean. Every map and every vector codec fits in here.
+"""Broadcasts a vector, clients upload changes of it, the server adds their mean. Works with every map and vector codec.
 
     down   v, whole in float32; or, through another codec, its change since the last broadcast
-    up     v_k - v, through any codec of vectors
+    up     v_k - v, through any vector codec
     server v <- v + mean of the changes
 
-A biased codec (top-k, ternary) drops the same places again and again unless what it dropped is added to the next
-change: the client keeps it (`error_feedback`; Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018).
-Down, nobody has to remember anything: the server knows what receivers hold, and the next change is the difference to
-it, so that whatever a broadcast lost is part of the next one (Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze", ICML 2019).
-That needs a codec that brings receivers nearer in every round (`Codec.contractive`), which an unbiased one of few bits
-does not. Clients train from what they hold, and their changes count from there.
+A biased codec (top-k, ternary) drops the same places again and again unless the client adds what was dropped to its
+next change (`error_feedback`; Stich, Cordonnier, Jaggi, "Sparsified SGD with Memory", NeurIPS 2018). The downlink needs
+no residual: the server knows what receivers hold, and the next change is the difference to it, so a loss is part of the
+next broadcast (Tang, Yu, Lian, Zhang, Liu, "DoubleSqueeze", ICML 2019). This needs a codec that reduces the error in
+every round (`Codec.contractive`), which an unbiased codec of few bits does not. Clients train from what they hold, and
+their changes are relative to it.
 
-A client that lies can move a mean as far as it likes. `aggregator` and `clip_norm` bound what one client can do, and
-then every client has the same weight, since the number of examples is the client's word too.
+A malicious client can move a mean arbitrarily far. `aggregator` and `clip_norm` bound its influence; clients then have
+equal weights, since the number of examples is self-reported too.
 
-Where batch normalisation is averaged, running statistics travel beside the vector as they are.
+With averaged batch normalisation, running statistics are sent in addition, uncompressed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from subbit.models.task import Task, Turn
 
 BIASED = ("topk", "ternary")
 HERE = (Qsgd(levels=2), Ternary(fraction=0.1))
-"""Options that differ from the codecs' own defaults."""
+"""Options that differ from the codecs' defaults."""
 
 
 def is_vector_codec(codec: Any) -> bool:
@@ -53,13 +53,13 @@ def is_vector_codec(codec: Any) -> bool:
 
 @dataclass(frozen=True)
 class VectorUp:
-    """How a change goes up."""
+    """How a change is uploaded."""
 
     codec: Codec[Vector] = choice("codec", Dense(), accepts=is_vector_codec, others=HERE)
     error_feedback: bool | Literal["auto"] = "auto"
-    """The client adds what a lossy codec lost to its next change. `auto`: for biased codecs."""
+    """Error feedback: the client adds what a lossy codec lost to its next change. `auto`: for biased codecs."""
     whole: bool = False
-    """The vector itself goes up, and the mean takes the place of the server's; else its change."""
+    """Upload the vector itself, and replace the server's by the mean; otherwise upload its change."""
 
     def __post_init__(self) -> None:
         require(not (self.whole and self.feeds_back), "whole=true: error_feedback is for changes")
@@ -71,21 +71,23 @@ class VectorUp:
 
 @dataclass(frozen=True)
 class VectorDown:
-    """How the vector goes down: whole, in float32; or, through a compressor, as its change since the last broadcast. A
-    client that was away is sent what it missed, or the whole."""
+    """How the vector is broadcast: whole, in float32; or, with another codec, as its change since the last broadcast.
+
+    Clients that missed broadcasts are sent the missed ones or a snapshot.
+    """
 
     codec: Codec[Vector] = choice("codec", Dense(), accepts=is_vector_codec, others=HERE)
 
 
 @dataclass(frozen=True)
 class VectorAggregate:
-    """How changes become one."""
+    """How changes are aggregated."""
 
     aggregator: Aggregator = choice("aggregator", Mean(), accepts=averages_vectors)
     clip_norm: float | None = None
-    """Longer changes are scaled down to this norm, and all clients weigh the same; none: no bound."""
+    """Larger changes are scaled down to this norm, and all clients have equal weights; none: no bound."""
     weighting: Literal["examples", "clients"] = "examples"
-    """What a client weighs in the mean: its examples, or as much as any other."""
+    """Weight of a client in the mean: its number of examples, or equal for all."""
 
     def __post_init__(self) -> None:
         require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm={self.clip_norm}: needs a number above 0")
@@ -104,9 +106,9 @@ class VectorPieces(Protocol):
 
 class VectorExchange(Exchange):
     also_down: tuple[Part, ...] = ()
-    """Further parts of the state that go down as they are."""
+    """Further parts of the state that are broadcast unchanged."""
     also_up: tuple[Part, ...] = ()
-    """Further vectors of the state to which the mean of what goes up is added."""
+    """Further vectors of the state to which the mean of the uploads is added."""
 
     def __init__(self, task: Task, pieces: VectorPieces, bound: BoundMap, up_name: str | None = None) -> None:
         self.task, self.map = task, bound
@@ -117,7 +119,7 @@ class VectorExchange(Exchange):
         if pieces.down.codec != Dense():
             self.changes = VectorChanges(self)
 
-    # What travels.
+    # Payloads.
 
     def known_parts(self) -> tuple[Part, ...]:
         """What receivers know after a broadcast, the vector first; all of it is in the state."""
@@ -137,7 +139,7 @@ class VectorExchange(Exchange):
         return (Part(self.up_name, self.up.codec, self.map.size), *self.statistics_part(), *self.also_up)
 
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
-        # A rotation or a rounding of its own for every client and round: errors average out.
+        # A separate rotation or rounding for every client and round, so that errors average out.
         return Shared(part.size, key=derive_key(self.task.seed, f"codec-{part.name}", round_number, client))
 
     def start(self) -> State:
@@ -152,14 +154,14 @@ class VectorExchange(Exchange):
     def open(self, payloads: Payloads, round_number: int) -> Payloads:
         return payloads
 
-    # The client half.
+    # Client side.
 
     def trained(self, view: dict[str, NDArray[np.float32]]) -> Tensor:
         self.write_statistics(view)
         return self.map.received(view[self.name])
 
     def write_statistics(self, vectors: dict[str, Any]) -> None:
-        """Put running statistics, where they travel, into the module."""
+        """Write running statistics, if they are sent, into the module."""
         if self.map.statistics and self.task.flat.statistics is not None:
             with torch.no_grad():
                 self.task.flat.statistics.copy_(torch.from_numpy(vectors["statistics"]))
@@ -173,7 +175,7 @@ class VectorExchange(Exchange):
         return payloads, {}
 
     def with_feedback(self, change: Vector, view: Any, turn: Turn) -> Vector:
-        """The change, and what was lost of earlier ones, where the client remembers it."""
+        """The change plus the client's residual from earlier ones, with error feedback."""
         if not self.up.feeds_back:
             return change
         part = replace(self.up_parts()[0], codec=self.up.codec)
@@ -182,7 +184,7 @@ class VectorExchange(Exchange):
         _, turn.memory["residual"] = with_error_feedback(part.codec, change, residual, known)
         return as_float32(change + residual)
 
-    # The server half.
+    # Server side.
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
         super().examine(view, payloads, examples, client)
@@ -193,8 +195,8 @@ class VectorExchange(Exchange):
 
     def farthest(self, part: Part, view: Any) -> float:
         if part.name == "statistics":
-            return FAR * super().farthest(part, view)  # Variances are squares, so that their bound is one too.
-        # What a lossy codec makes of a change may be larger than any change.
+            return FAR * super().farthest(part, view)  # Variances are squares, so the bound is squared too.
+        # A lossy codec may decode a change to something larger than any change.
         bound = self.map.farthest() if self.up.whole else None
         return bound or FAR * max(1.0, largest(view[self.name]))
 
@@ -212,7 +214,7 @@ class VectorExchange(Exchange):
     ) -> None:
         changes, bound = [payloads[part.name] for part in self.up_parts()], self.aggregate.clip_norm
         if bound is not None:
-            # Each part by itself: running statistics move further than weights and would use up a common bound.
+            # Clip each part separately: running statistics move further than weights and would use up a common bound.
             changes = [clip_to_norm(change, bound) for change in changes]
         if bound is not None or self.aggregate.weighting == "clients":
             examples = min(examples, 1)
@@ -221,7 +223,7 @@ class VectorExchange(Exchange):
     def step(self, state: State, accumulator: Accumulator, round_number: int) -> State:
         mean = accumulator.mean()
         if self.up.whole and not mean.any():
-            return state  # Nobody who answered has an example: there is no mean.
+            return state  # No participant has examples: there is no mean.
         return self.moved(state, mean)
 
     def moved(self, state: State, mean: NDArray[np.float64]) -> State:
@@ -242,7 +244,7 @@ class VectorExchange(Exchange):
 
 
 class VectorChanges:
-    """Receivers hold the known parts: the vector as far as they were told, the others as they are."""
+    """Receivers hold the known parts: the vector as last broadcast, the others unchanged."""
 
     def __init__(self, exchange: VectorExchange) -> None:
         self.exchange = exchange

@@ -1,12 +1,12 @@
-"""What references without a federation exchange: scores on frozen weights, whole and in float32 both ways.
+"""Exchange of the centralised reference methods: scores on frozen weights, uncompressed in float32 both ways.
 
     down   s
-    client goes on training s where its last turn ended (`subbit.local.kept_moments`)
+    client continues training s from its last turn (`subbit.local.kept_moments`)
     up     s after training
     server s <- mean of the clients' scores, weighted by examples
 
-With one client that is the central algorithm itself: the mean of one vector is that vector. With several it is FedAvg
-on scores, at 32 bits per parameter each way.
+With one client this is the centralised algorithm itself, since the mean of one vector is that vector. With several it
+is FedAvg on scores, at 32 bits per parameter each way.
 """
 
 from __future__ import annotations

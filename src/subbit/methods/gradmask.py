@@ -12,8 +12,8 @@ Study on Non-IID Data". (Paper 001.)
 
 The upload depends on who knows the mask. A random mask follows from a key, a magnitude mask from the broadcast: both
 sides know it, and only the values are sent. With a new random mask in every epoch the values of the union are sent. A
-client's sensitivities are known only to itself, so the indices are uploaded with the values. If such masks change every
-epoch, the size of their union is not known in advance, and the whole change is uploaded.
+client's sensitivities are known only to itself, so the indices are uploaded with the values. If a mask that depends on
+local training changes every epoch, the size of their union is not known in advance, and the whole change is uploaded.
 
 `mask_scope=global` with sensitivities is one mask for all clients and the whole run. In the first `calibration_rounds`
 rounds nothing is trained: clients send their sensitivities (32 bits each), and the server chooses by their mean. From
