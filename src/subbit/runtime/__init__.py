@@ -1,1 +1,1 @@
-"""The round, the engines and the run."""
+"""Rounds, engines and runs."""

@@ -1,4 +1,4 @@
-"""Is a run folder what was written? Reads everything, changes nothing."""
+"""Verifies the integrity of a run folder, read-only."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ from subbit.wire.ledger import Ledger
 class Finding:
     what: str
     damage: str | None
-    """None where all is well."""
+    """None if intact."""
 
 
 def check_run(path: Path) -> list[Finding]:
-    """One finding for every file that a manifest names, for the memories that clients will be asked for, and for sums
-    that must agree."""
+    """One finding per file in a manifest, per client memory that will be needed, and per total that must match."""
     folder = RunFolder.open(path)
     checkpoint = path / "checkpoint"
     found = turns(checkpoint)

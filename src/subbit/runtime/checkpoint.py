@@ -1,6 +1,6 @@
-"""A checkpoint is one safetensors file with a checksum, replaced in one step: the state after a round.
+"""A checkpoint is the state after a round: one safetensors file with a checksum, replaced atomically.
 
-Arrays go in as arrays, numbers as JSON in the file's metadata. Nothing is unpickled when it is read.
+Arrays are stored as arrays, numbers as JSON in the file's metadata. Reading involves no pickle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORMAT = "3"
 
 
 def write_checkpoint(path: Path, state: ServerState, config: str) -> str:
-    """`config` is the text of the resolved configuration: a checkpoint belongs to one. Returns its checksum."""
+    """`config` is the resolved configuration as text, to which the checkpoint belongs. Returns the checksum."""
     arrays: Arrays = {}
     numbers: dict[str, int | float] = {}
     for name, value in state.method.items():
@@ -51,7 +51,7 @@ def write_checkpoint(path: Path, state: ServerState, config: str) -> str:
 
 
 def read_checkpoint(path: Path, config: str, digest: str | None = None) -> ServerState:
-    """The state; `digest` is the checksum that the file must have, where that is known."""
+    """The state; `digest` is the expected checksum, if known."""
     arrays, metadata = read_arrays(path)
     if metadata.get("format") != FORMAT:
         raise RunFolderError(f"{path}: checkpoint of format {metadata.get('format')!r}, this version reads {FORMAT!r}")

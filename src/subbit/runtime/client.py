@@ -1,4 +1,4 @@
-"""A client's turn: check the broadcast, train, encode the answer. What goes wrong becomes a `Failure`."""
+"""A client's turn: check the broadcast, train, encode the upload. Errors become a `Failure`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from subbit.wire.channel import up
 
 
 def client_turn(workplace: Workplace, order: Order) -> Reply:
-    """One client's part in one round. `OSError` where what it keeps cannot be written: not its fault."""
+    """One client's part in one round. Raises `OSError` if its memory cannot be written, which is not the client's
+    fault."""
     try:
         memory = workplace.memories.read(order.client, order.kept)
         method, view = _receive(workplace, order, memory)
@@ -35,7 +36,7 @@ def client_turn(workplace: Workplace, order: Order) -> Reply:
         where = up(order.round_number, order.client)
         frames = encode_parts(method, order.phase, where, update.payloads, view, update.examples)
         observations = {**update.observations, **_false_flips(method, order, update, frames, view)}
-    except Exception as error:  # A client's failure must never end the round, whatever it is.
+    except Exception as error:  # No error of a client may end the round.
         return Reply(order.client, failure=_failure(error))
     number = turn_number(order.phase, order.round_number)
     kept = workplace.memories.write(order.client, number, memory, order.kept)
@@ -49,7 +50,7 @@ def _failure(error: Exception) -> Failure:
 
 
 def _receive(workplace: Workplace, order: Order, memory: Memory) -> tuple[Method[Any], Any]:
-    """The method, with the module bound to it, and what its broadcast means; the memory gains what has arrived."""
+    """The method, with the module bound to it, and the decoded broadcast. Updates `memory` with what was received."""
     workplace.attach(order.phase)
     if order.head_frame is not None:
         memory["fitted-head"] = workplace.unpack_head(order.head_frame)
@@ -59,8 +60,8 @@ def _receive(workplace: Workplace, order: Order, memory: Memory) -> tuple[Method
 
 
 def _false_flips(method: Method[Any], order: Order, update: Update, frames: Frames, view: Any) -> dict[str, float]:
-    """Bits that arrive as others: what the server will read instead of what was meant is known here, where both are."""
-    # A distribution from which the coder draws has no bits that could flip.
+    """How many bits the server will decode wrongly. Measured here, where both the original and the frames are known."""
+    # For a codec that samples from a distribution there are no wrong bits.
     lossy = [
         part
         for part in method.up_parts()
@@ -73,7 +74,7 @@ def _false_flips(method: Method[Any], order: Order, update: Update, frames: Fram
 
 
 def _own_accuracy(workplace: Workplace, client: int) -> Reply:
-    """How many of its own test examples the client's own network, as it is written, gets right."""
+    """How many of the client's own test examples its network, as written to the module, classifies correctly."""
     correct = workplace.correct(workplace.problem.own_test(client))
     return Reply(client, observations={"correct": float(correct.sum()), "examples": float(correct.size)})
 
@@ -91,6 +92,6 @@ class EvaluationOrder:
 
 
 def evaluation_turn(workplace: Workplace, order: EvaluationOrder) -> NDArray[np.bool_]:
-    """Which of the examples the network gets right."""
+    """Which of the examples the network classifies correctly."""
     workplace.write_network(order.state, order.network, order.key, order.head)
     return workplace.correct(np.arange(order.start, order.stop))

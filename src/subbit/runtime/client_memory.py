@@ -1,12 +1,12 @@
-"""What clients keep between their turns: one file for each client and turn.
+"""What clients keep between their turns: one file per client and turn.
 
     FOLDER/CLIENT/TURN.safetensors      TURN is 0 for the head phase, 1 + round in the main phase
 
-The server remembers only the turn whose memory counts, that of the client's last answer that was accepted, and names it
-in its order. So its own memory does not grow with the clients, and a run that is resumed asks for the same files again:
-an answer that was lost, with the server or on the way, left a file that nobody asks for.
+The server stores only the turn of each client's last accepted reply and names it in its orders; the client then starts
+from the memory of that turn. So the server's state does not grow with the clients' memories, and a resumed run requests
+the same files again. A reply that was lost leaves a file that is never requested.
 
-The last two checkpoints are kept, so a client keeps the memories that these may name: of this turn, of the turn that it
+The last two checkpoints are kept, so a client keeps the memories that these may name: that of this turn, of the turn it
 started from, and of the one before that. Others are deleted when it writes the next one.
 """
 
@@ -20,7 +20,7 @@ from subbit.core.errors import FrameError
 
 Memory = Arrays
 NO_MEMORY = -1
-"""Instead of a turn: the client keeps nothing."""
+"""In place of a turn: the client keeps nothing."""
 
 
 def turn_number(phase: Literal["head", "main"], round_number: int) -> int:
@@ -29,15 +29,19 @@ def turn_number(phase: Literal["head", "main"], round_number: int) -> int:
 
 class Memories(Protocol):
     def read(self, client: int, turn: int) -> Memory:
-        """What the client kept of that turn. `FrameError` with the cause `memory` if it is gone or damaged."""
+        """What the client kept after that turn. Raises `FrameError` with the cause `memory` if it is missing or
+        damaged."""
 
     def write(self, client: int, turn: int, memory: Memory, used: int) -> int:
-        """Keep what the client has after this turn, which started from `used`. Returns the turn to ask for next time:
-        this one, `used` if nothing has changed, or `NO_MEMORY` if there is nothing to keep."""
+        """Store what the client keeps after this turn, which started from `used`.
+
+        Returns the turn to request next time: this one, `used` if nothing has changed, or `NO_MEMORY` if there is
+        nothing to keep.
+        """
 
 
 class MemoriesInRam:
-    """For a run without a folder, in one process."""
+    """For runs without a folder, in one process."""
 
     def __init__(self) -> None:
         self._kept: dict[int, dict[int, Memory]] = {}
@@ -54,15 +58,15 @@ class MemoriesInRam:
         if not memory:
             return NO_MEMORY
         before = self._kept.get(client, {})
-        # If this answer is refused, the turn that it started from is asked for again.
+        # If this reply is rejected, the turn it started from is requested again.
         self._kept[client] = {other: kept for other, kept in before.items() if other == used} | {turn: dict(memory)}
         return turn
 
 
 class ClientMemories:
-    """Files under a folder. `durable`: flushed to the disk at once, so that even a power cut loses nothing.
+    """Files in a folder. `durable`: flushed to disk at once, so that nothing is lost in a power failure.
 
-    A simulation writes too much for that. After a power cut it may have to go back a round: see
+    A simulation writes too much for that. After a power failure it may have to go back one round, see
     `subbit.runtime.folder`.
     """
 
@@ -75,7 +79,7 @@ class ClientMemories:
         try:
             return read_arrays(self.path(client, turn))[0]
         except DamagedFileError as error:
-            # Without the folder: this text goes to the server, whom the rest of a node's path does not concern.
+            # Without the folder: the message goes to the server, which does not need the node's path.
             raise _lost(client, turn, str(error).replace(f"{self.folder}/", "")) from None
 
     def write(self, client: int, turn: int, memory: Memory, used: int) -> int:
@@ -91,7 +95,7 @@ class ClientMemories:
         return turn
 
     def has(self, client: int, turn: int) -> bool:
-        """Whether such a file is there and complete. Its contents are checked when it is read."""
+        """Whether the file exists and is complete. Its contents are checked when it is read."""
         return read_digest(self.path(client, turn)) is not None
 
     def path(self, client: int, turn: int) -> Path:

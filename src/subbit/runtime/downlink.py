@@ -1,8 +1,7 @@
-"""What goes down in a round, and how a client makes sense of it: the server's and the client's half side by side.
+"""The downlink of a round: the server's and the client's side.
 
-An ordinary broadcast says everything. That of an incremental method says what changed since the last one, so a client
-that was not there is also sent what it missed: the frames of those rounds as they were, or a snapshot of what the
-others hold, whichever is shorter.
+An ordinary broadcast is complete. An incremental method broadcasts what changed since the last round, so a client that
+missed rounds is also sent their frames, or a snapshot of what the others hold, whichever is smaller.
 """
 
 from __future__ import annotations
@@ -19,25 +18,26 @@ from subbit.runtime.messages import Frames, Order, Phase, decode_parts, encode_p
 from subbit.wire.channel import down
 
 MOST_MISSED = 64
-"""Rounds whose broadcasts are kept for those who were not there. Older ones cost more than a snapshot anyway."""
+"""Number of rounds whose broadcasts are kept for clients that missed them. Older ones cost more than a snapshot
+anyway."""
 HELD = "held-"
 HELD_ROUND = "held-round"
 
 
 @dataclass
 class Broadcasts:
-    """What the receivers of an incremental method hold, and how those who missed rounds come to hold it."""
+    """What the receivers of an incremental method hold, and how clients that missed rounds catch up."""
 
     held: Held | None = None
     recent: dict[int, Frames] = field(default_factory=dict)
     """Frames of the last rounds, by round."""
     seen: dict[int, int] = field(default_factory=dict)
-    """The last round whose broadcast each client still has."""
+    """By client, the last round whose broadcast it has."""
 
 
 @dataclass(frozen=True)
 class Downlink:
-    """One round's broadcast: the frames, what they mean, and what their receivers hold afterwards."""
+    """One round's broadcast: the frames, the decoded view, and what receivers hold afterwards."""
 
     method: Method[Any]
     phase: Phase
@@ -63,14 +63,14 @@ class Downlink:
 
     @cached_property
     def _snapshot(self) -> Frames:
-        """What the others held before this round: the same bytes for everybody who needs it."""
+        """What the others held before this round: the same bytes for all clients that need it."""
         changes = self.method.changes
         if changes is None or self.before is None:
             return ()
         return encode_parts(self.method, "snapshot", down(self.round_number - 1), changes.snapshot(self.before), None)
 
     def remember(self, broadcasts: Broadcasts, answered: tuple[int, ...]) -> None:
-        """The round counts: who answered holds what was sent."""
+        """Called when the round is complete: clients that answered hold this broadcast."""
         if self.held is None:
             return
         broadcasts.held = self.held
@@ -80,7 +80,7 @@ class Downlink:
 
 
 def make_downlink(method: Method[Any], phase: Phase, state: State, broadcasts: Broadcasts, number: int) -> Downlink:
-    """Encoded once, the same bytes for everybody. The server, too, works with what these bytes say."""
+    """Encode once, the same bytes for all clients. The server decodes these bytes too."""
     before = None
     changes = method.changes
     if changes is not None:
@@ -94,7 +94,7 @@ def make_downlink(method: Method[Any], phase: Phase, state: State, broadcasts: B
 
 
 def receive(method: Method[Any], order: Order, memory: dict[str, np.ndarray[Any, Any]]) -> Any:
-    """The client's half: the view; `memory` then has what the client holds."""
+    """Client side: returns the view and stores what the client holds in `memory`."""
     changes = method.changes
     if changes is None:
         return _understand(method, order.phase, order.frames, None, order.round_number)[1]

@@ -1,7 +1,7 @@
-"""How an order reaches a client. Engines differ in this and in nothing else: the bytes and the results are the same.
+"""Engines deliver orders to clients. They differ only in this; bytes and results are the same.
 
-`InProcess` takes turns in this process, `Workers` in several. Workers are spawned, not forked (forking a process in
-which torch has started threads can hang), and get the problem once, through shared memory.
+`InProcess` runs turns in this process, `Workers` in several. Workers are spawned, not forked (forking a process in
+which torch has started threads can hang), and receive the problem once, through shared memory.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ EVALUATION_TRIES = 3
 
 class Engine(Protocol):
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
-        """Replies as they arrive, in any order, one for every order."""
+        """Replies as they arrive, in any order, one per order."""
 
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
-        """Which of the examples of each order the network gets right."""
+        """Which examples of each order the network classifies correctly."""
 
     def close(self) -> None: ...
 
@@ -55,12 +55,11 @@ class InProcess:
 
 
 class Workers:
-    """Several processes. One that dies is replaced and its order sent again; a client whose training kills the second
-    one too loses the round, and nobody else does.
-    """
+    """Several processes. A process that dies is replaced and its order sent again. If a client's training kills the
+    second one too, that client alone fails the round."""
 
     def __init__(self, workplace: Workplace) -> None:
-        # Plugins first: a worker has loaded them before it unpickles what is made of their classes.
+        # Plugins first: a worker must load them before it unpickles objects of their classes.
         given = (loaded_plugins(), workplace.problem, workplace.settings, workplace.job, workplace.memories)
         self._pool = Pool(workplace.settings.run.workers, _start_worker, given)
 

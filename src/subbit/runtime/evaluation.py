@@ -1,4 +1,4 @@
-"""How good a network is: on the whole test set, or as the mean over the clients, each on its own test set."""
+"""Accuracy of a network: on the whole test set, or as the mean over clients, each on its own test set."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ EVALUATION_SLICE = 512  # Fixed, so that the slices do not depend on the number 
 class Accuracy:
     mean: float
     by_client: dict[int, float] | None = None
-    """Of each client on its own test set, where that is what was asked for."""
+    """Accuracy of each client on its own test set, with personal evaluation."""
     failures: dict[int, Failure] = field(default_factory=dict)
-    """Clients that could not be evaluated, and are not in the mean."""
+    """Clients that could not be evaluated; they are not in the mean."""
 
 
 def is_personal(workplace: Workplace) -> bool:
@@ -38,20 +38,20 @@ def is_personal(workplace: Workplace) -> bool:
 def evaluate(
     workplace: Workplace, engine: Engine, state: ServerState, network: str, *, before: bool = False
 ) -> Accuracy:
-    """The network of that name, or, `before` the main phase, the module with its head as it is then."""
+    """Evaluate the given network or, with `before`, the module with its head before the main phase."""
     method = workplace.method("main")
     if not is_personal(workplace):
         return Accuracy(float(_correct(workplace, engine, state, network, before).mean()))
     if method.personal and not before:
         return _mean(*_own_networks(workplace, engine, state))
-    # One network for all, judged where the clients are.
+    # One network for all, evaluated on the clients' test sets.
     correct, problem = _correct(workplace, engine, state, network, before), workplace.problem
     own = {client: correct[problem.own_test(client)] for client in problem.clients_with_data()}
     return _mean({client: float(right.mean()) for client, right in own.items() if right.size})
 
 
 def _mean(by_client: dict[int, float], failures: dict[int, Failure] | None = None) -> Accuracy:
-    """Every client counts the same, however much data it has."""
+    """Every client has the same weight, regardless of its amount of data."""
     if not by_client:
         raise QuorumError("no client has a test set of its own that could be evaluated")
     return Accuracy(float(np.mean(list(by_client.values()))), by_client, failures or {})
@@ -60,7 +60,7 @@ def _mean(by_client: dict[int, float], failures: dict[int, Failure] | None = Non
 def _correct(
     workplace: Workplace, engine: Engine, state: ServerState, network: str, before: bool
 ) -> NDArray[np.float64]:
-    """For each test example whether it is right; for the sampled network the share of draws in which it is."""
+    """For each test example whether it is correct; for the sampled network, the share of draws in which it is."""
     run, examples = workplace.settings.run, len(workplace.problem.test)
     draws = run.evaluation_samples if network == "sampled" and not before else 1
     starts = range(0, examples, EVALUATION_SLICE)
@@ -84,7 +84,8 @@ def _correct(
 def _own_networks(
     workplace: Workplace, engine: Engine, state: ServerState
 ) -> tuple[dict[int, float], dict[int, Failure]]:
-    """Clients are asked as in a round, and answer with two numbers. Not counted as traffic: no training needs it."""
+    """Evaluate clients as in a round; they reply with two numbers. Not counted as traffic, since training does not need
+    it."""
     method, clients = workplace.method("main"), workplace.problem.clients_with_data()
     downlink = make_downlink(method, "main", state.method, state.broadcasts, state.next_round)
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
@@ -96,6 +97,6 @@ def _own_networks(
             failures[reply.client] = reply.failure
         elif examples > 0 and 0 <= correct <= examples:
             found[reply.client] = correct / examples
-        elif examples:  # A client without test examples of its own has nothing to say.
+        elif examples:  # Clients without test examples are skipped.
             failures[reply.client] = Failure("value", f"{correct:g} of {examples:g} examples right")
     return dict(sorted(found.items())), dict(sorted(failures.items()))

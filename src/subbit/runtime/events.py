@@ -1,7 +1,7 @@
-"""What happens in a run, as `events.jsonl` tells it: one JSON object per line, in the order of the fields here.
+"""The events of a run, as written to `events.jsonl`: one JSON object per line, keys in the order of these fields.
 
-The head phase, if there is one, comes first, then `before`, then the rounds. docs/results.md and its JSON schema are
-made of these classes (scripts/results_schema.py).
+The head phase, if any, comes first, then `before`, then the rounds. docs/results.md and its JSON schema are generated
+from these classes (scripts/results_schema.py).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Failed:
-    """A client that was asked and gave nothing that could be used."""
+    """A client that was asked and did not return a usable reply."""
 
     client: int
-    """Its number, from 0."""
+    """Number of the client, from 0."""
     cause: str
-    """One stable word, by which the summary counts."""
+    """Identifier of the cause; the summary counts failures by it."""
     message: str
-    """For people."""
+    """Human-readable message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,42 +28,42 @@ class Before:
     """Written once, before the first round of the main phase."""
 
     event: Literal["before"] = "before"
-    """Which kind of line this is."""
+    """Kind of the event."""
     accuracy: float
-    """Of the network from which the rounds start, with its head fitted."""
+    """Accuracy of the initial network, with its head fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What rounds of both phases have in common."""
+    """Common to the rounds of both phases."""
 
     event: Literal["round"] = "round"
-    """Which kind of line this is."""
+    """Kind of the event."""
     phase: Literal["head", "main"]
-    """Fitting the head, or the method itself."""
+    """Head fitting, or the method itself."""
     round: int
-    """From 0, in each phase."""
+    """Number of the round, from 0 in each phase."""
     participants: tuple[int, ...]
-    """The clients that were asked to train."""
+    """Clients that were asked to train."""
     answered: int
-    """How many of them are in the new state."""
+    """How many of them contributed to the new state."""
     failures: tuple[Failed, ...]
-    """Those that are not, and, where clients are chosen by their loss, those that did not tell it."""
+    """Clients that did not contribute and, if clients are selected by loss, those that did not report one."""
     observations: dict[str, float]
-    """What the method says about training, e.g. `loss`: means over the clients that answered."""
+    """Training metrics of the method, e.g. `loss`: means over the clients that answered."""
     accuracy: float | None
-    """After the round; null where it was not evaluated."""
+    """Accuracy after the round; null if not evaluated."""
     seconds: float
-    """From the choice of clients to the evaluation."""
+    """Duration from client selection to evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadRound(Round):
-    """The head phase: clients fit the classifier together. There is one such round, or none."""
+    """The head phase, in which clients jointly fit the classifier. There is at most one such round."""
 
     phase: Literal["head"] = "head"
     link_seconds: float | None = None
-    """On the wire, at the link that the configuration names; only where it names one."""
+    """Transmission time on the configured link; only if one is configured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +72,20 @@ class MainRound(Round):
 
     phase: Literal["main"] = "main"
     not_evaluated: tuple[Failed, ...] | None = None
-    """Clients with networks of their own that could not say how good theirs is; only where there are any."""
+    """Clients whose personal network could not be evaluated; only if there are any."""
     uplink_bpp: float
-    """Bits per parameter, client and round on the way up, from the first round to this one."""
+    """Uplink bits per parameter, client and round, averaged over the rounds so far."""
     total_bytes: int
-    """Both ways, one-off costs included, up to this round."""
+    """Bytes in both directions up to this round, one-off costs included."""
     link_seconds: float | None = None
-    """On the wire in this round, at the link that the configuration names; only where it names one."""
+    """Transmission time of this round on the configured link; only if one is configured."""
 
 
 Event = Before | HeadRound | MainRound
 
 
 def read_event(line: Mapping[str, Any]) -> Event:
-    """An event from its JSON. KeyError, TypeError or ValueError where it is not one of this version."""
+    """Parse an event. Raises KeyError, TypeError or ValueError if it is not an event of this version."""
     if line["event"] == "before":
         return Before(**line)
     kinds: dict[str, type[HeadRound | MainRound]] = {"head": HeadRound, "main": MainRound}

@@ -1,18 +1,18 @@
 """The run folder.
 
-    config.toml       the resolved configuration: gives the same run again
-    split.txt         who holds what
-    plugins/          files that were given by --plugin, as they were: a record, never loaded from here
-    job               the name of this run in its frames, drawn at its start
-    events.jsonl      one line per round: who took part, who failed and why, what was observed, accuracy, seconds
+    config.toml       the resolved configuration; reproduces the run
+    split.txt         which client holds which examples
+    plugins/          copies of the files given by --plugin: a record, never loaded from here
+    job               the identifier of this run in its frames, drawn at its start
+    events.jsonl      one line per round: participants, failures, observations, accuracy, seconds
     ledger.csv        one line per frame
     checkpoint/       the state after each of the last two finished rounds, and a manifest of all files for each
     memory/           what clients keep between their turns
     summary.json      the run in numbers, when it is finished
-    lock              held by the process that runs; `running.json` says which one it is
+    lock              held by the running process; `running.json` identifies it
 
-Events and ledger grow; everything else is replaced in one step. A round is finished when its manifest is written, which
-comes last. What the files have beyond it is cut off on resuming.
+Events and ledger are appended to; everything else is replaced atomically. A round is finished when its manifest is
+written, which comes last. On resuming, anything beyond the manifest is truncated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from subbit.runtime.round import ServerState
 
 EVENTS, LEDGER = "events.jsonl", "ledger.csv"
-PATIENCE = 60.0  # Seconds in which somebody else is done with making a folder.
+PATIENCE = 60.0  # Seconds to wait for another process to create a folder.
 log = logging.getLogger("subbit")
 
 
@@ -59,11 +59,11 @@ class RunFolder:
         self._events = 0
         self._last: Manifest | None = None
 
-    # Making and opening one.
+    # Creating and opening.
 
     @classmethod
     def create(cls, settings: Settings, split: str) -> RunFolder:
-        """A new folder, locked. One of the same name from an earlier run is moved aside, never deleted."""
+        """Create a new, locked folder. An existing run with the same name is renamed, never deleted."""
         parent = Path(settings.run.folder)
         parent.mkdir(parents=True, exist_ok=True)
         with FileLock(parent / ".lock", timeout=PATIENCE):
@@ -79,7 +79,7 @@ class RunFolder:
         return folder
 
     def _begin(self, split: str) -> None:
-        """Under another name, so that a folder of the run's name is complete from its first moment."""
+        """Written under a temporary name, so that a folder with the run's name is always complete."""
         remove_unfinished(self.path)
         self.path.mkdir()
         try:
@@ -102,14 +102,14 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """To read. `read_state` takes the lock and goes on with the run."""
+        """Open for reading. `read_state` takes the lock and resumes the run."""
         folder = cls.look(path)
         folder._settings = folder.settings
         return folder
 
     @classmethod
     def look(cls, path: Path) -> RunFolder:
-        """To read what was written about the run. Its settings need its plugins, this does not."""
+        """Open to read the recorded files. Unlike `settings`, this does not need the run's plugins."""
         if not (path / "config.toml").is_file():
             raise RunFolderError(f"{path} is not a run folder: it has no config.toml")
         return cls(path, None)
@@ -130,7 +130,7 @@ class RunFolder:
             self._lock = FolderLock(self.path, "wait for it to end, or give another name=")
 
     def release(self) -> None:
-        """Nothing more will be written."""
+        """Release the lock; nothing more will be written."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -143,7 +143,7 @@ class RunFolder:
             raise RunFolderError(f"{self.path / 'job'} cannot be read: {error}") from None
 
     def split(self) -> str:
-        """Who holds what, as it was written at the start."""
+        """The data split, as written at the start."""
         try:
             return (self.path / "split.txt").read_text(encoding="utf-8").removesuffix("\n")
         except (OSError, ValueError) as error:
@@ -153,7 +153,7 @@ class RunFolder:
     def memory(self) -> Path:
         return self.path / "memory"
 
-    # The state after a round.
+    # State after a round.
 
     def write_state(self, state: ServerState, ledger: Ledger, events: list[Event]) -> None:
         from subbit.runtime.checkpoint import write_checkpoint
@@ -177,11 +177,11 @@ class RunFolder:
         forget_all_but(self._checkpoint, turn)
 
     def last_state(self) -> ServerState:
-        """The state after the last finished round, to look at."""
+        """The state after the last finished round, read-only."""
         return self._newest(("config.toml",))[1]
 
     def read_state(self) -> tuple[ServerState, Ledger, list[Event]]:
-        """The state after the last finished round, to go on from: the folder is locked and cut back to it."""
+        """The state after the last finished round, for resuming: locks the folder and truncates it to that round."""
         self._take_lock()
         manifest, state = self._newest(None)
         events = self.read_events(manifest.events)
@@ -192,7 +192,7 @@ class RunFolder:
         return state, Ledger(before=manifest.totals), events
 
     def _newest(self, needed: tuple[str, ...] | None) -> tuple[Manifest, ServerState]:
-        """The newest manifest of which every file, or every needed one, is what it says, and its state."""
+        """The newest manifest whose files (all, or the needed ones) are intact, and its state."""
         from subbit.runtime.checkpoint import read_checkpoint
 
         damage: list[str] = []
@@ -215,7 +215,7 @@ class RunFolder:
                 log.warning("%s; going back to the state before it", damage[0])
             return manifest, state
         if incomplete:
-            return incomplete[0]  # Clients that lost their memory fail once, are counted, and begin anew.
+            return incomplete[0]  # Clients that lost their memory fail once, are counted, and start again as new.
         if damage:
             raise RunFolderError(f"{damage[0]}; there is no earlier state to go back to: start the run again")
         if (self._checkpoint / "state.safetensors").is_file():
@@ -223,13 +223,13 @@ class RunFolder:
         raise RunFolderError(f"{self.path} has no checkpoint yet: start the run again with subbit run")
 
     def _lacks_memories(self, state: ServerState) -> bool:
-        """Whether a memory that the state names is missing or cut off, as after a power cut."""
+        """Whether a memory referenced by the state is missing or truncated, as after a power failure."""
         memories = ClientMemories(self.memory)
         here = self.settings.run.engine == "simulator"
         return here and not all(memories.has(client, turn) for client, turn in state.kept.items())
 
     def read_events(self, count: int | None = None) -> list[Event]:
-        """All complete lines, or so many: those after them may be damaged."""
+        """All complete lines, or the first `count`; lines after those may be damaged."""
         try:
             data = (self.path / EVENTS).read_bytes()
             return [read_event(json.loads(line)) for line in data[: data.rfind(b"\n") + 1].splitlines()[:count]]
@@ -238,7 +238,7 @@ class RunFolder:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Ctrl-C becomes a line that says how to go on. Typer would end the program without a word."""
+        """Turn Ctrl-C into a message on how to resume. Typer would exit silently."""
         try:
             yield
         except KeyboardInterrupt:
@@ -246,7 +246,7 @@ class RunFolder:
                 raise Interrupted(f"interrupted; go on with subbit resume {self.path}") from None
             raise Interrupted("interrupted before there was a checkpoint; start again with subbit run") from None
 
-    # The end.
+    # End of the run.
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         text = json.dumps(summary, indent=2) + "\n"
@@ -276,5 +276,5 @@ class RunFolder:
 
 
 def is_started(path: Path) -> bool:
-    """Whether there is a run with a finished round, from which it can go on."""
+    """Whether the folder has a finished round from which the run can be resumed."""
     return (path / "config.toml").is_file() and bool(turns(path / "checkpoint"))

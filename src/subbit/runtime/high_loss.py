@@ -1,18 +1,17 @@
-"""Clients chosen by their loss: some are drawn and asked, those of highest loss train.
+"""Client selection by loss: some clients are drawn and asked for their loss, those with the highest loss train.
 
 Cho, Wang, Joshi: "Towards Understanding Biased Client Selection in Federated Learning", AISTATS 2022 (power of choice);
 paper 001 draws 20 clients and trains 10.
 
-    server  draws `drawn` clients as it would draw participants, and sends them the broadcast
-    client  the mean cross entropy of that network on its own training data: one float32 in a frame of its own
-    server  the clients of highest loss, among equals the lower number, are sent their orders for the round
+    server  draws `drawn` clients uniformly, like participants, and sends them the broadcast
+    client  the mean cross entropy of that network on its own training data: one float32 in its own frame
+    server  the clients with the highest loss (ties: the lower number) are sent their orders for the round
 
-A loss is a client's word. So that nobody can talk itself into every round, losses above `loss_cap` count as equal and
-are ranked by lot, and who was chosen `MOST_IN_A_ROW` times in a row yields its place the next time that it is asked.
+Losses are self-reported. So that no client can get itself selected in every round, losses above `loss_cap` count as
+equal and are ranked at random, and a client selected `MOST_IN_A_ROW` times in a row is ranked last the next time.
 
-This costs a broadcast for everyone who is asked, and both it and the answers are in the ledger. Who is asked keeps
-nothing, so who is chosen is sent the broadcast once more. And it tells the server something about every client that it
-asks, which a mean of changes would not.
+Each client asked costs a broadcast, which the ledger counts, as well as the replies. Clients keep nothing when asked,
+so the selected ones are sent the broadcast again. The server also learns the loss of each individual client.
 """
 
 from __future__ import annotations
@@ -41,13 +40,14 @@ MOST_IN_A_ROW = 3
 
 
 def share_of(participation: float, clients: int) -> int:
-    """How many clients take part: rounded down as in the papers, at least one. 0.29 of 100 are 29, though the product
-    of the two floats is below it."""
+    """Number of participants: rounded down as in the papers, at least one. The tolerance makes 0.29 of 100 equal 29,
+    although the floating-point product is smaller."""
     return max(1, math.floor(participation * clients + 1e-9))
 
 
 def check_selection(method: Method[Any], drawn: int) -> None:
-    """Whether this method's clients can tell a loss before they train, and whether there is a choice at all."""
+    """Check that clients of this method can compute a loss before training, and that there are clients to choose
+    from."""
     if not method.personal and not method.broadcasts_network:
         raise ConfigError(
             f"selection=high-loss: a broadcast of {method.name} is not a network whose loss a client could tell; "
@@ -60,7 +60,7 @@ def check_selection(method: Method[Any], drawn: int) -> None:
 
 
 def own_loss(method: Method[Any], view: Any, data: Examples, turn: Turn) -> float:
-    """The mean cross entropy of the network as it was broadcast, or of the client's own where methods are personal."""
+    """The mean cross entropy of the broadcast network, or of the client's own network for personal methods."""
     if method.personal:
         method.personalise(view, data, turn)
     else:
@@ -93,7 +93,7 @@ def unpack_loss(method: Method[Any], frames: Frames, round_number: int, client: 
 
 
 def loss_cap(classes: int) -> float:
-    """Five times the loss of guessing: a network that is so wrong is just wrong."""
+    """Five times the loss of random guessing; higher losses are not told apart."""
     return 5 * math.log(max(2, classes))
 
 
@@ -104,7 +104,7 @@ def of_highest_loss(
     cap: float = math.inf,
     key: int = 0,
 ) -> tuple[int, ...]:
-    """That many clients, in their own order. `chosen` says how often in a row each was chosen before.
+    """The `count` selected clients, in ascending order. `chosen` is how often in a row each was selected before.
 
     >>> of_highest_loss({0: 1.0, 3: 2.5, 4: 1.0, 7: 0.5}, 2)
     (0, 3)
@@ -121,7 +121,7 @@ def of_highest_loss(
 
 
 def count_choices(chosen: dict[int, int], asked: Iterable[int], participants: tuple[int, ...]) -> None:
-    """Bring `chosen` up to date for those who were asked."""
+    """Update `chosen` for the clients that were asked."""
     for client in asked:
         if client in participants:
             chosen[client] = chosen.get(client, 0) + 1

@@ -1,12 +1,12 @@
-"""The answers of one round on their way into the state: each is examined as it arrives, then the step as a whole.
+"""Collects the replies of one round: each is checked on arrival, then the step as a whole.
 
-An answer that no honest client could have given is refused by itself (`Method.examine`). What passes may still, by
-accident or by design, leave a state that is of no use: numbers that are not finite, or a network whose outputs are not.
-Such a step is not taken. Its contributors are tried one by one, those who ruin the state alone are refused, and the
-step is taken with the others. If they ruin it only together, there is no step in this round.
+A reply that no honest client could have sent is rejected on its own (`Method.examine`). Accepted replies may still, by
+accident or on purpose, lead to an unusable state: values that are not finite, or a network whose outputs are not. Such
+a step is not taken. Its contributors are then tried one by one, those that break the state alone are rejected, and the
+step is taken with the rest. If they break it only in combination, the round has no step.
 
-For this the frames of a round are kept until its step is taken, up to `MOST_BYTES`. Where the state is made of counts,
-no answer can ruin it and none is kept.
+For this the frames of a round are kept until its step is taken, up to `MOST_BYTES`. If the state consists of counts, no
+reply can break it and no frames are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from subbit.wire.channel import up
 
 MOST_BYTES = 1 << 28
 Usable = Callable[[State], None]
-"""Raises `SubbitError` for a state that is of no use."""
+"""Raises `SubbitError` for an unusable state."""
 
 
 class Intake:
@@ -37,7 +37,7 @@ class Intake:
         self.clients: list[int] = []
 
     def add(self, client: int, frames: Frames) -> None:
-        """Decode, examine and add one answer; `FrameError` if it is refused."""
+        """Decode, check and add one reply; raises `FrameError` if it is rejected."""
         self._add_to(self._accumulator, client, frames)
         self.clients.append(client)
         self._bytes += sum(map(len, frames))
@@ -50,16 +50,16 @@ class Intake:
         method, view, number = self._method, self._view, self._number
         payloads, examples = decode_parts(method, self._phase, up(number, client), frames, view)
         try:
-            with np.errstate(all="ignore"):  # Numbers that are too large are found below, and need no warning.
+            with np.errstate(all="ignore"):  # Overflows are detected below and need no warning.
                 method.examine(view, payloads, examples, client)
                 method.accumulate(accumulator, view, payloads, examples, number, client)
         except FrameError:
             raise
-        except Exception as error:  # Whatever one client's payload leads to is that client's failure.
+        except Exception as error:  # Any error caused by a client's payload is that client's failure.
             raise PayloadError(f"{type(error).__name__}: {error}", "value") from error
 
     def step(self, state: State) -> tuple[State, dict[int, Failure]]:
-        """The new state and the contributors that were refused. With all of them refused it is the old state."""
+        """The new state and the rejected contributors. If all are rejected, the old state."""
         try:
             return self._step(state, self._accumulator), {}
         except SubbitError as error:
@@ -88,13 +88,13 @@ class Intake:
         return accumulator
 
     def _step(self, state: State, accumulator: Any) -> State:
-        """The state after the step; `SubbitError` if it is of no use."""
+        """The state after the step; raises `SubbitError` if it is unusable."""
         try:
             with np.errstate(all="ignore"):
                 after = self._method.step(state, accumulator, self._number)
         except SubbitError:
             raise
-        except Exception as error:  # E.g. a matrix that cannot be solved. Which answer is to blame is found out above.
+        except Exception as error:  # E.g. a singular matrix. `step` finds out which reply caused it.
             raise SubbitError(f"{type(error).__name__}: {error}") from error
         for name, value in after.items():
             if not np.isfinite(value).all():

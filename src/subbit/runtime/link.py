@@ -1,11 +1,11 @@
-"""How long the messages of a run take on a given link: the ledger, turned into hours.
+"""Transmission time of a run on a given link, from its ledger.
 
-Clients of one round work side by side, each on a link of its own; a round waits for its slowest client; the server's
-side is taken to be wide enough. A client's messages of one direction go one after another:
+Clients of a round work in parallel, each on its own link; a round waits for its slowest client; the server's bandwidth
+is not a limit. A client's messages in one direction are sent one after another:
 
     seconds(round) = max over clients of (latency + 8 bytes down / rate) + (latency + 8 bytes up / rate)
 
-where a direction in which nothing is sent takes no time. Training is not in it.
+where a direction without messages takes no time. Training time is not included.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECONDS_PER_HOUR = 3600.0
 
 
 def link_seconds(entries: Iterable[Entry], megabits_per_second: float, latency_milliseconds: float = 0.0) -> float:
-    """Seconds that the rounds of these entries, one-off costs included, spend on the wire."""
+    """Transmission time of the rounds in these entries, one-off costs included."""
     sent: dict[tuple[str, int], dict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
     for entry in entries:
         sent[entry.phase, entry.round_number][entry.client][entry.direction] += entry.frame_bytes

@@ -1,6 +1,6 @@
-"""Room for a new run folder: free names, an earlier run moved aside, and nothing of anybody else's touched.
+"""Prepares a new run folder: finds free names and renames an earlier run, without touching other folders.
 
-Whoever calls these holds the lock of the parent folder.
+Callers hold the lock of the parent folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def free_name(parent: Path, pattern: str) -> str:
 
 
 def move_aside(path: Path) -> None:
-    """Only a run of ours that nobody is running. Anything else is somebody's and stays where it is."""
+    """Rename an earlier run that is not running. Raises if the path is anything else."""
     ours = not path.is_symlink() and all((path / name).is_file() for name in BEGINNING[:2])
     if not ours:
         raise RunFolderError(f"{path} is in the way and is not a run folder: give another name= or folder=")
@@ -37,7 +37,7 @@ def move_aside(path: Path) -> None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """What a run left that was killed before it began."""
+    """Remove what is left of a run that was killed before it started."""
     if not os.path.lexists(path):
         return
     ours = {found for name in (*BEGINNING, LOCK, HOLDER) for found in (name, f"{name}.tmp")}

@@ -1,7 +1,7 @@
-"""A manifest per round: it names every file of the run with its size and checksum, and is written last.
+"""One manifest per round: lists every file of the run with its size and checksum, and is written last.
 
-So a round is finished when its manifest is there. A run is resumed from the newest manifest of which every file is
-what it says; the last two are kept, so that damage to the newest costs one round and not the run.
+A round is finished when its manifest exists. A run resumes from the newest manifest whose files are all intact. The
+last two are kept, so that damage to the newest costs one round instead of the run.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Manifest:
     turn: int
     """0 after the head phase, 1 + round after a round of the main phase."""
     state: str
-    """Checksum of the contents of the checkpoint."""
+    """Checksum of the checkpoint's contents."""
     totals: Totals
-    """Of the ledger so far."""
+    """Totals of the ledger so far."""
     events: int
-    """How many events there are so far."""
+    """Number of events so far."""
     files: dict[str, Mark] = field(default_factory=dict)
-    """Of the files that grow: how far they had grown."""
+    """Sizes and checksums of the files that are appended to."""
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -58,12 +58,12 @@ def read_manifest(folder: Path, turn: int) -> Manifest:
 
 
 def turns(folder: Path) -> list[int]:
-    """The turns that have a manifest, the newest first."""
+    """The turns that have a manifest, newest first."""
     return sorted((int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()), reverse=True)
 
 
 def forget_all_but(folder: Path, newest: int) -> None:
-    """Keep the newest and those before it, `KEPT` in all. What is newer, or was never finished, is damaged."""
+    """Keep `newest` and earlier ones, `KEPT` in total. Newer or unfinished ones are damaged and deleted."""
     kept = {str(turn) for turn in [turn for turn in turns(folder) if turn <= newest][:KEPT]}
     for path in (*folder.glob("*.json"), *folder.glob("*.safetensors")):
         if path.stem.isdigit() and path.stem not in kept:

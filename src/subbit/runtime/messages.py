@@ -1,9 +1,9 @@
-"""From payloads to frames and back, on both sides, with what both sides know.
+"""Encodes payloads to frames and decodes them, on both sides.
 
-A message is a tuple of frames, one per part, in the order in which the method lists its parts. The template in a
-frame's header is a hash of the run's own name (drawn at its start), the trained parameters' names and shapes, the
-phase, the method, the part and the codec with its options: a frame of another run, even of the same configuration, is
-refused before its payload is looked at.
+A message is a tuple of frames, one per part, in the order of the method's parts. The template in a frame's header is a
+hash of the run's identifier (drawn at its start), the names and shapes of the trained parameters, the phase, the
+method, the part and the codec with its options. A frame of another run, even with the same configuration, is rejected
+before its payload is read.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from subbit.wire.frame import EVERYONE, Direction
 
 Phase = Literal["head", "main"]
 Stage = Literal["head", "main", "snapshot"]
-"""What a frame belongs to: a round of a phase, or what an incremental method's receivers hold."""
+"""What a frame belongs to: a round of a phase, or a snapshot for an incremental method."""
 Frames = tuple[bytes, ...]
 Purpose = Literal["train", "evaluate", "loss"]
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the server asks of one client: a broadcast, and which of its memories the client shall use."""
+    """The server's request to one client: a broadcast, and the memory to start from."""
 
     phase: Phase
     round_number: int
     client: int
     frames: Frames
     head_frame: bytes | None = None
-    """The fitted head, sent once, the first time a client takes part in the main phase."""
+    """The fitted head, sent once, when a client first participates in the main phase."""
     kept: int = NO_MEMORY
-    """The turn whose memory the client shall start from."""
+    """The turn whose memory the client starts from."""
     missed: tuple[Frames, ...] = ()
-    """Broadcasts of the rounds just before this one, which an incremental method builds on."""
+    """Broadcasts of the missed rounds before this one, needed by an incremental method."""
     snapshot: Frames = ()
     """What the others held before this round, instead of the missed broadcasts."""
     purpose: Purpose = "train"
-    """`evaluate`: how good is the client's own network on its own test set? `loss`: and how bad is the network that was
-    broadcast on its training data? Neither trains or keeps anything."""
+    """`train`; `evaluate`: accuracy of the client's own network on its own test set; `loss`: loss of the broadcast
+    network on its training data. The last two neither train nor keep anything."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,18 @@ class Failure:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back: frames, or the reason why there are none."""
+    """A client's reply: frames, or the reason why there are none."""
 
     client: int
     frames: Frames = ()
     failure: Failure | None = None
     kept: int = NO_MEMORY
-    """The turn whose memory is to be asked for next time. What the client keeps stays with it."""
+    """The turn whose memory to request next time. The memory itself stays with the client."""
     observations: dict[str, float] = field(default_factory=dict)
 
 
 def channel_of(method: Method[Any], stage: Stage, part: Part, number: int = 0) -> Channel:
-    """What carries a part of this method, or anything else that its clients and the server exchange."""
+    """The channel of a part of this method, or of anything else that clients and server exchange."""
     salt = f"{method.task.job}/{stage}/{method.name}/{part.name}/{part.codec!r}"
     return Channel(part, method.task.flat.template.digest(salt), number)
 
@@ -74,7 +74,7 @@ def channel_of(method: Method[Any], stage: Stage, part: Part, number: int = 0) -
 def encode_parts(
     method: Method[Any], stage: Stage, where: Where, payloads: Payloads, view: Any, examples: int = 0
 ) -> Frames:
-    """One frame per part, an empty one where an optional part is left out."""
+    """One frame per part; empty for an omitted optional part."""
     frames = []
     for number, part in enumerate(parts_of(method, stage, where.direction)):
         payload = payloads[part.name]
@@ -89,7 +89,7 @@ def encode_parts(
 def decode_parts(
     method: Method[Any], stage: Stage, where: Where, frames: Sequence[bytes], view: Any
 ) -> tuple[Payloads, int]:
-    """The payloads and the number of examples behind them; `FrameError` for anything that was not expected."""
+    """The payloads and their number of examples; raises `FrameError` for anything unexpected."""
     parts = parts_of(method, stage, where.direction)
     if len(frames) != len(parts):
         raise FrameError("length", f"the message has {len(frames)} frames, expected {len(parts)}")
@@ -105,7 +105,7 @@ def decode_parts(
 
 
 def _shared(method: Method[Any], part: Part, view: Any, where: Where) -> Shared:
-    """What both sides know before the part arrives. What is for everyone is drawn as for client 0."""
+    """What both sides know before the part arrives. Broadcasts to all clients use the draws of client 0."""
     return method.shared(part, view, where.round_number, 0 if where.client == EVERYONE else where.client)
 
 

@@ -1,7 +1,7 @@
-"""Processes that answer orders. One that dies is replaced, and the order it was working on is sent again.
+"""Worker processes that execute orders. A process that dies is replaced, and its order is sent again.
 
-Each process has a pipe of its own, so a death costs the order of that process and no other. It shows as the end of the
-pipe: when the next order is sent, if the process was idle, or instead of an answer.
+Each process has its own pipe, so a crash affects only its own order. It is detected as the end of the pipe: when the
+next order is sent, if the process was idle, or instead of an answer.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from subbit.runtime.watch import WatchedProcess
 
 Answer = TypeVar("Answer")
 GONE = (EOFError, OSError)
-"""What a pipe raises whose other end is closed."""
+"""Raised by a pipe whose other end is closed."""
 
 
 class Died:
-    """Instead of an answer: the order was sent as often as allowed, and its process died every time."""
+    """Returned instead of an answer: the order used up its tries, and its process died every time."""
 
 
 class Pool:
-    """`start` is called once in every new process, with these arguments; answers may build on what it leaves there."""
+    """`start` is called once in every new process, with these arguments; it may set up globals for the orders."""
 
     def __init__(self, size: int, start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._start, self._arguments = start, arguments
@@ -38,10 +38,10 @@ class Pool:
     def answers(
         self, function: Callable[[Any], Answer], orders: Sequence[Any], tries: int
     ) -> Iterator[tuple[int, Answer | Died]]:
-        """The position of an order and its answer, as they arrive. An exception of `function` is raised here."""
+        """Positions of orders and their answers, as they arrive. Exceptions of `function` are raised here."""
         waiting = deque((position, 1) for position in range(len(orders)))
         busy: dict[int, tuple[int, int]] = {}
-        """Which order, and which try of it, the worker of that number is working on."""
+        """By worker: the order it is working on, and the number of the try."""
 
         def give(number: int) -> None:
             if waiting:
@@ -71,12 +71,12 @@ class Pool:
                         raise answer.error
                     yield position, answer
         finally:
-            # Whoever stopped listening must not get these answers in the place of others.
+            # If the caller stopped early, these answers must not be taken for those of later orders.
             for number in busy:
                 self._workers[number].end()
 
     def _send(self, number: int, message: Any) -> None:
-        """A process that is gone is replaced. Should its successor die too, that shows when its answer is read."""
+        """Replaces a dead process. If the new one dies too, this is detected when its answer is read."""
         try:
             self._workers[number].connection.send(message)
         except GONE:
@@ -95,10 +95,10 @@ class _Worker:
         self.connection, theirs = Pipe()
         self._process = WatchedProcess(target=_serve, args=(theirs, start, arguments), daemon=True)
         self._process.start()
-        theirs.close()  # So that this end of the pipe ends with the process.
+        theirs.close()  # So that our end of the pipe closes when the process ends.
 
     def end(self) -> None:
-        """At once: nobody waits for what it is doing. May be called again."""
+        """Kill the process immediately. May be called more than once."""
         self._process.kill()
         self._process.join()
         self.connection.close()
@@ -124,7 +124,7 @@ def _serve(connection: Connection, start: Callable[..., None], arguments: tuple[
 
 
 def _portable(error: Exception) -> Exception:
-    """The error with its traceback as a note, or the traceback alone where the error itself cannot travel."""
+    """The error with its traceback as a note, or only the traceback if the error cannot be pickled."""
     text = "in a worker process:\n" + "".join(traceback.format_exception(error))
     error.add_note(text)
     try:

@@ -1,4 +1,4 @@
-"""Runs for which a guarantee of privacy would be wrong: refused before the first round, saying why."""
+"""Rejects, before the first round, runs for which a privacy guarantee would be wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from subbit.privacy.privacy import Privacy
 
 
 def refuse_run(run: RunConfig, parameters: Any) -> None:
-    """What else of a run looks at the clients' examples, or lets others take the noise away again."""
+    """Reject options that access the clients' examples elsewhere, or that let others remove the noise."""
     privacy = getattr(getattr(parameters, "local", None), "privacy", None)
     if not isinstance(privacy, Privacy):
         return

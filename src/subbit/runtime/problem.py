@@ -1,4 +1,4 @@
-"""A problem: a module, the clients' data and a test set, from a configuration or from a user of the Python API."""
+"""A problem: a module, the clients' data and a test set, from a configuration or the Python API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Problem:
     module: nn.Module
     train: Examples
     parts: tuple[NDArray[np.int64], ...]
-    """Which training examples each client holds. A client may hold none."""
+    """Indices of each client's training examples. A client may have none."""
     test: Examples
     classes: int
     pretrained: bool
@@ -37,8 +37,10 @@ class Problem:
         return self.train.select(self.parts[client])
 
     def own_test(self, client: int) -> NDArray[np.int64]:
-        """The client's own test set: the test examples of its owner where it holds those of one owner, who has test
-        examples too; else all test examples of the classes that it holds.
+        """The client's own test set.
+
+        If all its examples have one owner, and that owner has test examples: those; otherwise all test examples of the
+        client's classes.
         """
         held = self.parts[client]
         if self.train.owners is not None and len(held):

@@ -1,6 +1,6 @@
-"""A finished run in numbers: what `summary.json` holds, key by key.
+"""The summary of a finished run: the contents of `summary.json`, key by key.
 
-docs/results.md and its JSON schema are made of these classes (scripts/results_schema.py).
+docs/results.md and its JSON schema are generated from these classes (scripts/results_schema.py).
 """
 
 from __future__ import annotations
@@ -14,95 +14,96 @@ from subbit.privacy.report import PrivacyReport
 
 @dataclass(frozen=True)
 class Codecs:
-    """Names of the codecs, one for each part of a message, in the order of the parts."""
+    """Names of the codecs, one per part of a message, in the order of the parts."""
 
     up: tuple[str, ...]
-    """From the clients."""
+    """Uplink codecs."""
     down: tuple[str, ...]
-    """From the server."""
+    """Downlink codecs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The run in numbers. The same job again, with the same versions, differs in its seconds alone."""
+    """Summary of a run. Repeating the job with the same versions changes only the times."""
 
     schema: Literal[1] = 1
-    """Goes up when a key is taken away or changes its meaning."""
+    """Version of this format; incremented when a key is removed or changes its meaning."""
     name: str
-    """Of the run, and of its folder."""
+    """Name of the run and of its folder."""
     method: str
-    """As `subbit list methods` names it."""
+    """Name of the method, as in `subbit list methods`."""
     preset: str
     """`default`, or `paper` for the values of the method's authors."""
     model: str
-    """As the configuration names it, or the class of a module that was given."""
+    """Name of the model in the configuration, or the class of a module passed in."""
     pretrained: bool
-    """Whether the network starts from trained weights."""
+    """Whether the network starts from pre-trained weights."""
     dataset: str
-    """As the configuration names it."""
+    """Name of the dataset in the configuration."""
     split: str
-    """Fingerprint of who holds which examples."""
+    """Fingerprint of the assignment of examples to clients."""
     clients: int
-    """In all."""
+    """Total number of clients."""
     participants: int
-    """Asked in each round."""
+    """Number of clients asked in each round."""
     rounds: int
-    """Of the main phase."""
+    """Number of rounds of the main phase."""
     seed: int
-    """Of everything random, but for noise that is asked of the system."""
+    """Seed of all randomness, except noise drawn from the operating system."""
     parameters: int
-    """Numbers that are trained: what bits per parameter are counted by."""
+    """Number of trained parameters, the denominator of bits per parameter."""
     accuracy: float
-    """After the last round, of the network that `network` names."""
+    """Accuracy of `network` after the last round."""
     accuracy_before: float
-    """Before the first round, with the head fitted."""
+    """Accuracy before the first round, with the head fitted."""
     network: str
-    """Which of the method's networks `accuracy` and `accuracy_by_round` are about."""
+    """Which of the method's networks `accuracy` and `accuracy_by_round` refer to."""
     uplink_bpp: float
-    """Bits per parameter that a client sends in a round, headers included, one-off costs not."""
+    """Bits per parameter that a client sends per round, including headers, excluding one-off costs."""
     downlink_bpp: float
-    """Bits per parameter that a client receives in a round, likewise."""
+    """Bits per parameter that a client receives per round, counted in the same way."""
     uplink_bytes: int
-    """From all clients in all rounds."""
+    """Bytes from all clients in all rounds."""
     downlink_bytes: int
-    """To all clients in all rounds."""
+    """Bytes to all clients in all rounds."""
     one_off_bytes: int
-    """The head phase, the head sent to each client once, and what else is sent only once, either way."""
+    """Bytes of the head phase, the head sent once to each client, and anything else sent only once, in both
+    directions."""
     total_bytes: int
-    """The three together."""
+    """Sum of uplink, downlink and one-off bytes."""
     failed_clients: int
-    """Client turns that failed, in both phases."""
+    """Number of failed client turns, in both phases."""
     failures: dict[str, int]
-    """The same by cause."""
+    """Number of failed client turns by cause."""
     codecs: Codecs
-    """Which codecs carried the messages."""
+    """Codecs of the messages."""
     accuracy_by_round: tuple[float | None, ...]
-    """After each round; null where it was not evaluated."""
+    """Accuracy after each round; null if not evaluated."""
     bytes_by_round: tuple[int, ...]
-    """Total bytes from the start to the end of each round."""
+    """Cumulative bytes after each round."""
     seconds: float
-    """Of all rounds, also of those before the run was resumed."""
+    """Duration of all rounds, including those before the run was resumed."""
     seconds_this_process: float
-    """Of the process that finished the run, with what comes before and after the rounds."""
+    """Running time of the process that finished the run, including setup and final evaluation."""
     model_sha256: str
-    """Of the trained network's state dict: equal for the same job, however many workers, resumed or not."""
+    """Hash of the trained network's state dict; the same for the same job, regardless of workers and resuming."""
     versions: dict[str, str]
-    """Of Python and of the packages that decide the numbers."""
+    """Versions of Python and of the packages that affect the results."""
     accuracies: dict[str, float] = field(default_factory=dict, metadata={PREFIX: "accuracy_"})
-    """After the last round, of each network of a method that has several, e.g. `accuracy_expected`."""
+    """Accuracy of each network after the last round, for methods with several networks, e.g. `accuracy_expected`."""
     accuracy_by_client: dict[int, float] | None = None
-    """Of each client on its own test set, where evaluation is personal: `accuracy` is the mean of these."""
+    """Accuracy of each client on its own test set, with personal evaluation: `accuracy` is their mean."""
     not_evaluated: dict[str, int] | None = None
-    """How often a client could not say how good its own network is, by cause; only where there were any."""
+    """How often a client's own network could not be evaluated, by cause; only if it happened."""
     link_mbit: float | None = None
-    """Rate of the link for which `link_hours` is given, where the configuration names one."""
+    """Rate of the link assumed for `link_hours`, if one is configured."""
     link_hours: float | None = None
-    """How long the messages of the run take on that link."""
+    """Transmission time of the run on that link."""
     privacy: PrivacyReport | None = None
-    """Only of a run under differential privacy."""
+    """Only for runs with differential privacy."""
     flips_per_upload: float | None = None
-    """Places in which a client's mask differs from the server's; of `fedmask` their share."""
+    """Number of places where a client's mask differs from the server's; for `fedmask`, their share."""
     flips_kept_per_upload: float | None = None
-    """How many of them were sent."""
+    """Number of these flips that were sent."""
     false_flips_per_upload: float | None = None
-    """Places that the server flips without a client having asked for it; only of codecs that are not exact."""
+    """Number of places flipped on the server but not by the client; only for inexact codecs."""

@@ -1,4 +1,4 @@
-"""One federated round, from the choice of clients to the new state, whatever the engine."""
+"""One federated round, from client selection to the new state, for any engine."""
 
 from __future__ import annotations
 
@@ -27,28 +27,29 @@ from subbit.wire.ledger import Entry, Ledger
 
 @dataclass
 class ServerState:
-    """Everything that a run needs to go on after any round. This is what a checkpoint holds."""
+    """Everything needed to resume a run after any round; the contents of a checkpoint."""
 
     phase: Phase
     next_round: int
     method: State
     head: NDArray[np.float32] | None = None
     kept: dict[int, int] = field(default_factory=dict)
-    """The turn whose memory counts, of each client that keeps something. The memories themselves are the clients'."""
+    """By client, the turn whose memory is current. The memories themselves stay with the clients."""
     broadcasts: Broadcasts = field(default_factory=Broadcasts)
     chosen: dict[int, int] = field(default_factory=dict)
-    """How often in a row each client was chosen for its loss."""
+    """By client, how often in a row it was selected for its loss."""
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """Who may take part in a round, and how many must."""
+    """The clients that may participate in a round, and how many must."""
 
     candidates: list[int]
     quorum: float
-    """The share of those asked without whose answers there is no step."""
+    """Minimum share of the asked clients that must answer for a step."""
     drawn: int | None = None
-    """How many to ask for their loss, where those of highest loss among them take part. None: drawn clients do."""
+    """Number of clients to ask for their loss, of which those with the highest loss participate. None: uniform
+    selection."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +70,19 @@ def run_round(
     head_frame: bytes | None = None,
     usable: Usable | None = None,
 ) -> RoundReport:
-    """One round: `state` is brought forward, `ledger` gains an entry per frame.
+    """One round: updates `state` and adds an entry per frame to `ledger`.
 
-    `head_frame` is for those who do not have the fitted head yet. A step after which the state is not `usable` is not
-    taken.
+    `head_frame` is sent to clients that do not have the fitted head yet. The step is not taken if the new state is not
+    `usable`.
     """
     phase, number = state.phase, state.next_round
     failures: dict[int, Failure] = {}
 
-    # 1. What goes down.
+    # 1. The broadcast.
     downlink = make_downlink(method, phase, state.method, state.broadcasts, number)
     view = downlink.view
 
-    # 2. Who takes part. The head is fitted by everybody who has data.
+    # 2. Client selection. All clients with data fit the head.
     asked = len(cohort.candidates) if phase == "head" else method.task.participants
     if cohort.drawn is None:
         participants = choose_participants(cohort.candidates, asked, method.task.seed, phase, number)
@@ -96,7 +97,7 @@ def run_round(
     orders = make_orders(downlink, state, participants, head_frame)
     _enter_downlink(ledger, method, orders)
 
-    # 3. Clients train. 4. Every answer is checked, decoded and added as it comes, then forgotten.
+    # 3. Clients train. 4. Every reply is checked, decoded and added as it arrives, then dropped.
     intake = Intake(method, phase, view, number, usable)
     replies: Iterable[Reply] = engine.train(orders)
     if not intake.order_free:
@@ -115,10 +116,10 @@ def run_round(
             failures[client] = reply.failure
             _forget_if_lost(state, client, reply.failure)
 
-    # 5. Enough answers, or no step at all.
+    # 5. Without a quorum there is no step.
     _require_quorum(len(accepted), len(participants), cohort.quorum, failures, number, phase)
 
-    # 6. The new state, without those who would ruin it.
+    # 6. The new state, without contributors that would break it.
     state.method, refused = intake.step(state.method)
     state.next_round = number + 1
     failures |= refused
@@ -144,7 +145,7 @@ def _ask_losses(
     questions: list[Order],
     failures: dict[int, Failure],
 ) -> dict[int, float]:
-    """The losses of those who answer; `failures` gains the others."""
+    """The losses of the clients that answer; the others are added to `failures`."""
     losses = {}
     _enter_downlink(ledger, method, questions)
     for reply in engine.train(questions):
@@ -162,7 +163,7 @@ def _ask_losses(
 
 
 def _forget_if_lost(state: ServerState, client: int, failure: Failure) -> None:
-    """A client that lost what it kept is a newcomer next time, who is sent the head again."""
+    """A client that lost its memory counts as new next time and is sent the head again."""
     if failure.cause == "memory":
         state.kept.pop(client, None)
         state.broadcasts.seen.pop(client, None)
@@ -191,7 +192,7 @@ def make_orders(
     for client in clients:
         kept = state.kept.get(client, NO_MEMORY)
         missed, snapshot = downlink.missing(state.broadcasts, client)
-        # The first memory of the main phase has the head in it.
+        # The first memory of the main phase contains the head.
         first_turn = head_frame is not None and kept < turn_number("main", 0)
         orders.append(
             Order(
@@ -210,7 +211,7 @@ def make_orders(
 
 
 def choose_participants(candidates: list[int], asked: int, seed: int, phase: str, number: int) -> tuple[int, ...]:
-    """A uniform choice without replacement that depends on the seed and the round alone."""
+    """A uniform choice without replacement that depends only on the seed and the round."""
     if asked >= len(candidates):
         return tuple(candidates)
     generator = numpy_generator(derive_key(seed, f"participants-{phase}", number))
@@ -243,7 +244,7 @@ def _enter_downlink(ledger: Ledger, method: Method[Any], orders: list[Order]) ->
 def _enter(
     ledger: Ledger, where: tuple[Phase, int, int], way: Literal["up", "down"], parts: tuple[Part, ...], frames: Frames
 ) -> None:
-    """Whatever was sent has crossed the wire, good or bad."""
+    """Every frame sent is counted, valid or not."""
     for index, frame in enumerate(frames):
         part = parts[index] if index < len(parts) else None
         name, codec = (part.name, part.codec.name) if part is not None else ("unexpected", "unknown")

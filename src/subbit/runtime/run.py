@@ -1,4 +1,4 @@
-"""A run from start to end: fit the head, then round after round, evaluated and written down, resumable after each."""
+"""A run from start to end: fits the head, then runs, evaluates and records the rounds; resumable after each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Events = list[Event]
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress bar shows after a round."""
+    """The progress after a round, for a progress bar."""
 
     phase: str
     round_number: int
@@ -49,14 +49,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to. Each key of its summary is also an attribute, e.g. `result.accuracy`."""
+    """The result of a run. Each key of its summary is also an attribute, e.g. `result.accuracy`."""
 
     summary: dict[str, Any]
-    """What `summary.json` holds."""
+    """The contents of `summary.json`."""
     module: nn.Module
     """The trained network."""
     numbers: Summary
-    """The summary with types."""
+    """The summary, typed."""
 
     @property
     def accuracy(self) -> float:
@@ -89,9 +89,9 @@ def run_job(
     report: Callable[[Progress], None] | None = None,
     make_engine: Callable[[Workplace], Engine] | None = None,
 ) -> Result:
-    """Run, or go on with, one job. Without a folder nothing is written and nothing can be resumed.
+    """Run or resume one job. Without a folder nothing is written and the run cannot be resumed.
 
-    `make_engine` replaces the choice between this process and several by any other way to reach the clients. The folder
+    `make_engine` replaces the default engines (this process or several) by another way to reach the clients. The folder
     is released at the end.
     """
     started = time.monotonic()
@@ -99,7 +99,7 @@ def run_job(
         if folder is not None:
             cleanup.callback(folder.release)
             settings = folder.settings
-        # The server computes too, and its threads may change last bits as those of a worker may.
+        # The server computes too, and its number of threads may change the last bits, as in a worker.
         cleanup.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(settings.run.threads)
         job = folder.job if folder is not None else secrets.token_hex(16)
@@ -122,7 +122,7 @@ def run_job(
 
 
 def _memories(settings: Settings, folder: RunFolder | None, cleanup: ExitStack) -> Memories:
-    """Where simulated clients keep things: with the run, or, where that has no folder, only as long as it lasts."""
+    """Where simulated clients keep their memories: in the run folder or, without one, for the duration of the run."""
     if folder is not None:
         return ClientMemories(folder.memory, durable=False)
     if settings.run.workers == 1:
@@ -150,8 +150,8 @@ def _begin(workplace: Workplace, folder: RunFolder | None, resume: bool) -> tupl
 
 
 def _refuse_foreign_state(workplace: Workplace, state: ServerState, folder: RunFolder) -> None:
-    """A checkpoint that is whole may still not be one of this job, e.g. of another version's idea of the method. What a
-    method begins with it keeps; it may add to it, as structures of clients that it meets."""
+    """Reject an intact checkpoint that does not belong to this job, e.g. written by another version of the method. A
+    method's initial entries must be present; it may add others, e.g. clients' structures."""
     expected = {name: np.shape(value) for name, value in workplace.method(state.phase).start().items()}
     found = {name: np.shape(value) for name, value in state.method.items() if name in expected}
     if expected != found or not 0 <= state.next_round <= workplace.settings.run.rounds:
@@ -162,7 +162,7 @@ def _refuse_foreign_state(workplace: Workplace, state: ServerState, folder: RunF
 
 
 def _fit_head(workplace: Workplace, state: ServerState, engine: Engine, ledger: Ledger, events: Events) -> None:
-    """The head phase: one round of its own. Afterwards the state is that of the main phase before its first round."""
+    """The head phase: a single round. Afterwards the state is that of the main phase before its first round."""
     started = time.monotonic()
     cohort = Cohort(workplace.problem.clients_with_data(), workplace.settings.run.quorum)
     report = run_round(workplace.method("head"), state, engine, ledger, cohort)
@@ -218,7 +218,7 @@ def _head_round(workplace: Workplace, report: RoundReport, seconds: float, ledge
 def _main_round(
     workplace: Workplace, number: int, report: RoundReport, accuracy: Accuracy | None, seconds: float, ledger: Ledger
 ) -> MainRound:
-    """What the ledger says is about the rounds so far, of which this one is the last."""
+    """The ledger covers the rounds up to this one."""
     return MainRound(
         round=number,
         participants=report.participants,
@@ -239,7 +239,7 @@ def _named(failures: dict[int, Failure]) -> tuple[Failed, ...]:
 
 
 def _link_seconds(workplace: Workplace, ledger: Ledger) -> float | None:
-    """Of the entries that the ledger still has, which are those of the round that is over."""
+    """For the entries still in the ledger, which are those of the last round."""
     run = workplace.settings.run
     return None if run.link_mbit is None else link_seconds(ledger.entries, run.link_mbit, run.link_latency_ms)
 

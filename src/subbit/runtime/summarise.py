@@ -1,4 +1,4 @@
-"""The summary of a finished run, from its events, its ledger and its last state."""
+"""Builds the summary of a finished run from its events, its ledger and its last state."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def _counted(causes: Iterable[str]) -> dict[str, int]:
 
 
 def _not_evaluated(rounds: list[MainRound], accuracies: dict[str, Accuracy]) -> dict[str, int]:
-    """Clients with a network of their own that could not say how good it is: the mean is over the others."""
+    """Clients whose own network could not be evaluated; the mean is over the others."""
     last = [failure.cause for accuracy in accuracies.values() for failure in accuracy.failures.values()]
     return _counted(last + [failure.cause for event in rounds for failure in event.not_evaluated or ()])
 
 
 def _privacy(workplace: Workplace, asked: list[int]) -> PrivacyReport | None:
-    """`asked` has every client once for each of its turns."""
+    """`asked` contains every client once per turn."""
     method = workplace.method("main")
     if method.mechanism is None:
         return None
@@ -104,7 +104,7 @@ def _privacy(workplace: Workplace, asked: list[int]) -> PrivacyReport | None:
 
 
 def _observed(name: str, rounds: list[MainRound]) -> float | None:
-    """The mean over the rounds that say anything about it."""
+    """The mean over the rounds that report it."""
     values = [event.observations[name] for event in rounds if name in event.observations]
     return sum(values) / len(values) if values else None
 

@@ -1,9 +1,9 @@
-"""Worker processes that end with the process that started them, from the first moment of their lives.
+"""Worker processes that end with the process that started them, even during start-up.
 
-A parent that is killed cannot say goodbye. Its workers would finish starting (seconds, where they import torch) and
-then wait for ever. The first thing that a spawned process reads is its name, before it imports the main module and long
-before it reads its arguments: so the name starts the watch. This file imports the standard library only, and is run by
-its path, because the new process does not have its parent's `sys.path` yet.
+A parent that is killed cannot stop its workers: they would finish starting (seconds, if they import torch) and then
+wait forever. The first thing that a spawned process reads is its name, before it imports the main module and long
+before it reads its arguments, so unpickling the name starts the watch. This file imports only the standard library and
+is run by its path, because the new process does not have its parent's `sys.path` yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WatchedProcess(SpawnProcess):
 
     def start(self) -> None:
         # A blocked signal stays blocked in the new process, so Ctrl-C never reaches a worker, not even while Python
-        # starts. Starting the tracker would unblock it.
+        # starts. Starting the resource tracker here would unblock it.
         multiprocessing.resource_tracker.ensure_running()
         with _interrupts_later():
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -46,7 +46,7 @@ class WatchedProcess(SpawnProcess):
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """A Ctrl-C in the middle of a start would leave a process with half of its arguments, and it would complain."""
+    """Delay Ctrl-C: during a start it would leave a process with incomplete arguments and an error message."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Only the main thread is interrupted.
         return
@@ -61,7 +61,7 @@ def _interrupts_later() -> Iterator[None]:
 
 
 class _Name(str):
-    """Whoever unpickles this name begins to watch the process that pickled it."""
+    """A name that, when unpickled, starts watching the process that pickled it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         code = f"__import__('runpy').run_path({__file__!r})['watched']({str(self)!r}, {os.getpid()})"
@@ -69,10 +69,10 @@ class _Name(str):
 
 
 def watched(name: str, parent: int) -> str:
-    """Begin to watch the parent, once; the name."""
+    """Start watching the parent, once; returns the name."""
     if all(thread.name != THREAD for thread in threading.enumerate()):
         if sys.platform == "linux":
-            # The kernel ends this process even where one long call, such as loading a library, stops all threads.
+            # The kernel ends this process even while one long call, such as loading a library, blocks all threads.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         threading.Thread(target=_end_with, args=(parent,), name=THREAD, daemon=True).start()
     return name

@@ -1,7 +1,7 @@
-"""Where turns happen: one module with its flat models and methods, in the server's process and in every worker's.
+"""The place where turns run: one module with its flat models and methods, in the server's process and in every worker.
 
-A job has a head phase (unless the head is given) and a main phase. Both are methods on the same module, each with
-its own selection.
+A job has a head phase (unless the head is given) and a main phase. Both are methods on the same module, each with its
+own selection.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from subbit.runtime.problem import Problem
 from subbit.wire.channel import Channel, Part, down
 
 EVALUATION_BATCH = 128
-PROBE = 2  # Examples on which a network is tried before it is accepted.
+PROBE = 2  # Number of examples on which a network is tested before it is accepted.
 
 
 def count_blocks(module: nn.Module) -> int:
-    """How many blocks the module has; 0 where it is not built of blocks."""
+    """Number of blocks of the module; 0 if it is not built of blocks."""
     try:
         return find_blocks(module)[1]
     except ModelError:
@@ -47,19 +47,19 @@ def count_blocks(module: nn.Module) -> int:
 
 class Workplace:
     def __init__(self, problem: Problem, settings: Settings, job: str = "", memories: Memories | None = None) -> None:
-        """`job` names the run in its frames; `memories` is where the clients that take turns here keep things."""
+        """`job` identifies the run in its frames; `memories` stores what the clients running here keep."""
         run = settings.run
         self.job = job
         self.memories = MemoriesInRam() if memories is None else memories
         refuse_run(run, settings.parameters)
         self.problem = problem
         self.settings = settings
-        # A copy: the user's module stays as it is, and tensors that arrived in shared memory are not written to.
+        # A copy: the user's module is not modified, and tensors in shared memory are not written to.
         self.module = copy.deepcopy(problem.module)
         method_class = find_method(run.method)
         selection = self._prepare(method_class)
         if run.head == "kaiming":
-            # The draw with which the library's own models are loaded: this is for modules that come with a head.
+            # The same initialisation as for the library's own models, for modules that come with a head.
             kaiming_(find_linear_head(self.module), derive_key(run.seed, "model"))
         self.fits_head = run.head in HEADS
         self.head_template: Template | None = None
@@ -88,15 +88,15 @@ class Workplace:
             raise ConfigError("batchnorm=average: masks do not send statistics; use batchnorm=frozen or batch")
         main = self._methods["main"] = method_class(settings.parameters, self._task(flat))
         self.drawn = None if run.selection == "uniform" else run.drawn or 2 * main.task.participants
-        """How many clients are asked for their loss in a round, where that decides who takes part."""
+        """Number of clients asked for their loss per round, with selection by loss."""
         if self.drawn is not None:
             check_selection(main, self.drawn)
         self._head_is_weights = overlaps and bool(main.down_parts())
-        """A head that is trained further is in the state and travels with the weights, where they travel."""
+        """A head that is trained further is part of the state and is sent with the weights, if these are sent."""
         self.sends_head = self.fits_head and (main.needs_start or not self._head_is_weights)
 
     def _prepare(self, method_class: type[Method[Any]]) -> str:
-        """Let the method add its modules; the selection of what is trained."""
+        """Let the method add its modules; returns the selection of what is trained."""
         run = self.settings.run
         key = derive_key(run.seed, "added-modules")
         implied = method_class.prepare(self.module, self.settings.parameters, self.problem.classes, key)
@@ -133,14 +133,14 @@ class Workplace:
         return self._methods[phase]
 
     def attach(self, phase: Phase) -> None:
-        """Bind the module to the phase's flat model: before the module is run, or a head is written into it, for that
-        phase. Both phases are on one module, so it is bound to one of them at a time, at first to the main phase."""
+        """Bind the module to the flat model of the phase. Required before running the module or writing a head for that
+        phase: both phases share one module, which is bound to one of them at a time, initially to the main phase."""
         self._methods[phase].task.flat.attach()
 
-    # The fitted head.
+    # Fitted head.
 
     def write_head(self, head: NDArray[np.float32] | None) -> None:
-        """Put a fitted head into the module, whichever buffer its parameters live in, and into the common start."""
+        """Write a fitted head into the module, whichever buffer holds its parameters, and into the common start."""
         if head is None or self.head_template is None:
             return
         flat = self._methods["main"].task.flat
@@ -161,7 +161,7 @@ class Workplace:
         return head
 
     def _head_channel(self) -> Channel:
-        """The head is not a part of the method, and has names and a size of its own."""
+        """The head is not a part of the method; it has its own names and size."""
         if self.head_template is None:
             raise ConfigError("this job fits no head")
         part = Part("head", make_codec("dense"), self.head_template.size)
@@ -170,7 +170,7 @@ class Workplace:
     # Evaluation.
 
     def write_network(self, state: State | None, network: str, key: int, head: NDArray[np.float32] | None) -> None:
-        """The network of a state, or, without one, the module as it was before the main phase."""
+        """Write the network of a state or, without one, the module as it was before the main phase."""
         self.attach("main")
         method = self.method("main")
         if state is not None:
@@ -183,7 +183,7 @@ class Workplace:
         self.write_head(head)
 
     def refuse_useless(self, state: State) -> None:
-        """`SubbitError` if the network of the state says nothing: a number that is huge but finite can do that."""
+        """Raises `SubbitError` if the network of the state is unusable; large but finite values can cause this."""
         method = self.method("main")
         if method.state_is_counts or method.personal:
             return
@@ -195,7 +195,7 @@ class Workplace:
             raise SubbitError("the outputs of the network would not be finite")
 
     def correct(self, examples: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these test examples the network as written gets right."""
+        """Which of these test examples the network, as written, classifies correctly."""
         self.method("main").task.flat.evaluation_mode()
         right = np.zeros(len(examples), dtype=bool)
         with torch.no_grad():
