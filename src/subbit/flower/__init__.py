@@ -3,7 +3,7 @@
     subbit run engine=flower                     Flower's simulation (Ray) on this machine
     flwr run APP                                 a deployment; APP names `subbit.flower:server_app` and `:client_app`
 
-Names are loaded when they are first used, so that a process that needs one half does not pay for the other.
+Names are imported on first use, so that a server or client process imports only what it needs.
 """
 
 from __future__ import annotations

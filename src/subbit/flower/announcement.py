@@ -1,12 +1,12 @@
-"""What a node says about itself when it is first seen, and what the server makes of it: both halves side by side.
+"""A node's announcement when it first connects, and its verification by the server.
 
-    "node"    partition-id, num-partitions     as in the node's `--node-config`, -1 where that says no number
-              version                          of subbit on the node
-              configuration                    digest of the job's settings as the node resolves them
-              problem                          why it cannot resolve them, if so
+    "node"    partition-id, num-partitions     from the node's `--node-config`, -1 if missing or not a number
+              version                          version of subbit on the node
+              configuration                    digest of the job's settings as resolved by the node
+              problem                          the error, if it cannot resolve them
 
-A node of another version would be asked, train and be refused for its template in every round; here it is named once,
-before it is asked for anything.
+A node with another version would train in every round and have its replies rejected because of their template. This
+check reports it once, before any training.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import subbit
 from subbit.core.errors import SubbitError
 
 SERVER_KEYS = ("engine", "name", "folder")
-"""Keys in which a node's settings may differ: how orders travel, and where the server puts its results."""
+"""Keys in which a node's settings may differ: the engine, and where the server stores its results."""
 
 
 class RefusedError(SubbitError):
-    """A node that cannot take part, with a short word for the reason."""
+    """A node that cannot participate, with a short identifier of the reason."""
 
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class RefusedError(SubbitError):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a node must announce to take part in a job."""
+    """What a node must announce to participate in a job."""
 
     clients: int
     configuration: str
@@ -44,13 +44,13 @@ class Expected:
 
 
 def configuration_digest(text: str) -> str:
-    """Of resolved settings as `write_toml` writes them: the same on every engine."""
+    """Digest of resolved settings in the format of `write_toml`, the same for every engine."""
     values = {key: value for key, value in tomllib.loads(text).items() if key not in SERVER_KEYS}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def announcement(partition: object, partitions: object, configuration: Callable[[], str]) -> RecordDict:
-    """What a node answers. A node that was started without a partition says -1."""
+    """The node's answer. A node started without a partition announces -1."""
     digest = problem = ""
     try:
         digest = configuration_digest(configuration())
@@ -63,7 +63,7 @@ def announcement(partition: object, partitions: object, configuration: Callable[
 
 
 def read_announcement(answer: Message, expected: Expected) -> int:
-    """The partition that the node holds; `RefusedError` for anything that does not fit, whatever was sent."""
+    """The node's partition; raises `RefusedError` for anything that does not match, whatever was sent."""
     from subbit.flower.records import printable, shown
 
     fields = dict(answer.content.config_records.get("node", ConfigRecord()))

@@ -1,4 +1,4 @@
-"""A complete Flower app: name these two in the `pyproject.toml` of a folder and `flwr run` it.
+"""A complete Flower app: reference these two in a `pyproject.toml` and start it with `flwr run`.
 
     [tool.flwr.app.components]
     serverapp = "subbit.flower:server_app"
@@ -8,8 +8,8 @@
     method = "deltamask"
     rounds = 10
 
-Keys are those of `subbit run`; `subbit flower app` writes such a folder with all of them, because `flwr run
---run-config` overrides only keys that the file has.
+The keys are those of `subbit run`. `subbit flower app` creates such a folder with all keys, because `flwr run
+--run-config` can only override keys that are in the file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def deployment_settings(run_config: Mapping[str, Any]) -> Settings:
-    """The resolved settings. Flower flattens tables: `[deltamask.up] kappa` is `deltamask.up.kappa`."""
+    """The resolved settings. Flower flattens tables: `[deltamask.up] kappa` becomes `deltamask.up.kappa`."""
     from subbit.config.resolve import resolve
 
     values: dict[str, Any] = {}

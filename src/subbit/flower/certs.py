@@ -1,13 +1,12 @@
 """Certificates and node keys for a Flower deployment, in one folder.
 
-    DIR/ca.crt, DIR/ca.key                the authority: every node needs ca.crt, ca.key stays where it is
+    DIR/ca.crt, DIR/ca.key                the authority: every node needs ca.crt, ca.key must not be copied
     DIR/server.pem, DIR/server.key        the SuperLink's certificate: localhost, 127.0.0.1 and the hosts given
-    DIR/nodes/node-K, node-K.pub          key pair of the node with partition-id K: the private half belongs on that
-                                          node alone, the public half is registered with the SuperLink
+    DIR/nodes/node-K, node-K.pub          key pair of the node with partition-id K: the private key belongs on that
+                                          node only, the public key is registered with the SuperLink
 
-Flower 1.41 reads certificates as PEM and node keys in OpenSSH's format on a NIST curve (P-384 here). Everything
-private is written with mode 0600 into a folder of mode 0700. Nothing is ever overwritten: a key that is in use
-somewhere must not change.
+Flower 1.41 reads certificates as PEM and node keys in OpenSSH's format on a NIST curve (P-384 here). Private files have
+mode 0600, in a folder with mode 0700. Existing files are never overwritten, since a key may be in use.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _HOST_NAME = re.compile(
 
 
 def create_certificates(folder: Path, hosts: Sequence[str], nodes: int) -> None:
-    """Write all of it. `hosts` are the names and addresses under which nodes will reach the SuperLink."""
+    """Write all files. `hosts` are the names and addresses under which nodes reach the SuperLink."""
     if not 1 <= nodes <= 100_000:
         raise ConfigError(f"nodes={nodes}: needs 1 to 100000")
     names = [_subject_name(host) for host in dict.fromkeys((*LOCAL_HOSTS, *hosts))]
@@ -101,7 +100,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurve
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))  # Clocks differ.
+        .not_valid_before(now - datetime.timedelta(hours=1))  # Tolerates clock differences.
         .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
     )
 
@@ -133,7 +132,7 @@ def _openssh(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, data: bytes, private: bool = False) -> None:
-    """A new file, which from its first moment has its mode: a key is never readable by others, not even briefly."""
+    """Create a new file with its final mode, so that a key is never readable by others, not even briefly."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

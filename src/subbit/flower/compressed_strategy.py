@@ -1,8 +1,8 @@
-"""The server's half of `compress`: a Flower strategy that decodes replies before it aggregates them.
+"""Server side of `compress`: a Flower strategy that decodes replies before it aggregates them.
 
-Replies are decoded one at a time and checked against what was sent down, by the rules of `subbit.wire.frame`. One that
-does not fit is left out, logged and counted by cause, and the round goes on without it. The wrapped strategy gets a
-list of ordinary replies, so memory is what the same strategy needs without compression.
+Replies are decoded one at a time and checked against the broadcast, by the rules of `subbit.wire.frame`. An invalid
+reply is left out, logged and counted by cause, and the round continues. The wrapped strategy receives a list of
+ordinary replies, so it needs as much memory as without compression.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from subbit.core.errors import ConfigError, FrameError
 from subbit.flower.compression import RECORD, Compression, CompressionOrder, StrategyType, only_arrays
 from subbit.flower.layout import Layout, is_float
 
-logger = logging.getLogger("flwr")  # Flower's own: what is said here appears among its lines.
+logger = logging.getLogger("flwr")  # Flower's logger, so that our messages appear among its own.
 
 
 class ReplyDecoder:
-    """What went down in this round, and what came back."""
+    """Keeps the broadcast of this round and decodes the replies to it."""
 
     def __init__(self, compression: Compression) -> None:
         self.compression = compression
         self.refused: Counter[str] = Counter()
-        """Replies that were left out, by cause, over the whole run."""
+        """Replies left out, by cause, over the whole run."""
         self._plain: set[str] = set()
         self._asked: dict[int, tuple[Layout, int]] = {}
         self._round = 0
 
     def ask(self, round_number: int, messages: Iterable[Message]) -> list[Message]:
-        """The same messages, each with the order to compress."""
+        """The same messages, each with the instruction to compress."""
         asked = list(messages)
         self._asked, self._round = {}, round_number
         layouts: dict[int, Layout] = {}
         for message in asked:
             _, record = only_arrays(message.content)
-            if id(record) not in layouts:  # Most strategies send everybody the same record.
+            if id(record) not in layouts:  # Most strategies send the same record to all clients.
                 self._note_plain(record)
                 layouts[id(record)] = Layout.of(record, self._plain)
             layout = layouts[id(record)]
@@ -53,7 +53,7 @@ class ReplyDecoder:
         return asked
 
     def _note_plain(self, record: ArrayRecord) -> None:
-        """Once plain, always plain: averaging makes floats of whole numbers, which they must not stay on the wire."""
+        """Arrays once plain stay plain: averaging turns integers into floats, which must still be sent plain."""
         for name, array in record.items():
             if not is_float(array) or any(fnmatchcase(name, pattern) for pattern in self.compression.exclude):
                 self._plain.add(name)
@@ -94,22 +94,23 @@ class ReplyDecoder:
 
 
 def _bytes_before(reply: Message, sent_bytes: int) -> int:
-    """Bytes that the arrays would have taken, by the client's word, but no more than went down: some strategies send
-    float64 down where the clients answer in float32.
+    """Uncompressed size of the arrays as reported by the client, at most the size of the broadcast.
+
+    Some strategies broadcast float64 where clients reply in float32.
     """
     said = reply.content.config_records.get(RECORD, ConfigRecord()).get("bytes-before")
     return min(said, sent_bytes) if isinstance(said, int) and said >= 0 else sent_bytes
 
 
 def _uplink_bytes(reply: Message) -> int:
-    """Bytes of the arrays and of all byte strings beside them, as they arrived."""
+    """Bytes of the arrays and of all accompanying byte strings, as received."""
     arrays = sum(record.count_bytes() for record in reply.content.array_records.values())
     values = (value for record in reply.content.config_records.values() for value in record.values())
     return arrays + sum(len(value) for value in values if isinstance(value, bytes))
 
 
 class CompressedStrategy(Strategy):
-    """Put before another strategy class by `compressed_strategy`: its `super()` is the wrapped one."""
+    """Mixed in before another strategy class by `compressed_strategy`, so that `super()` is the wrapped strategy."""
 
     subbit: ReplyDecoder
 
@@ -128,10 +129,9 @@ class CompressedStrategy(Strategy):
 
 
 def compressed_strategy(strategy: StrategyType, compression: Compression) -> StrategyType:
-    """A copy of the strategy whose class has `CompressedStrategy` before its own.
+    """A copy of the strategy, with `CompressedStrategy` inserted before its class.
 
-    A subclass, not an object around: a strategy may override `start` or anything else, and is still an instance of
-    what it was.
+    A subclass instead of a wrapper: a strategy may override `start` or any other method, and `isinstance` still works.
     """
     if not isinstance(strategy, Strategy):
         raise ConfigError(f"{type(strategy).__name__} is not a strategy of flwr.serverapp.strategy")

@@ -1,19 +1,19 @@
-"""Compression for Flower apps that people already have: two lines, one on each side.
+"""Compression for existing Flower apps: one line on each side.
 
     app = ClientApp(mods=[compress(codec="eden", bits=1)])                        # client_app.py
     strategy = compress(codec="eden", bits=1).strategy(FedAvg(...))               # server_app.py
 
-The mod turns the arrays of a training reply into a change against the arrays that arrived, encodes that change into one
-frame and sends the frame in place of the arrays; the strategy decodes it, adds it to what it had sent and hands the
-reply to the wrapped strategy, which notices nothing. Any codec of vectors will do (`subbit list codecs`).
+The mod computes the change of the arrays in a training reply relative to the received ones, encodes it into one frame
+and sends the frame instead of the arrays. The strategy decodes it, adds it to the broadcast arrays and passes the reply
+to the wrapped strategy, which needs no changes. Any vector codec works (`subbit list codecs`).
 
-    compress(codec="eden", bits=2)                                   unbiased, any number of bits a value
-    compress(codec="topk", fraction=0.01, error_feedback=True)       what one round leaves out goes with the next
-    compress(codec="dense", dtype="bfloat16")                        half the bytes, next to no error
+    compress(codec="eden", bits=2)                                   unbiased, any number of bits per value
+    compress(codec="topk", fraction=0.01, error_feedback=True)       what is dropped is added to the next round
+    compress(codec="dense", dtype="bfloat16")                        half the bytes, almost no error
 
-Put the mod first in the list: Flower runs the first mod outermost, so the others (local differential privacy, say) see
-the arrays as always. The server decides: a mod that is not asked does nothing, so clients can have it before the server
-makes use of it. Both sides derive the randomness of a codec from the round and the node.
+Put the mod first in the list: Flower runs the first mod outermost, so the others (e.g. local differential privacy) see
+the uncompressed arrays. The server decides whether to compress: without its request the mod does nothing, so clients
+can be updated before the server. Both sides derive the codec's randomness from the round and the node.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from subbit.wire.channel import Channel, Part, Where, up
 from subbit.wire.frame import EVERYONE
 
 RECORD = "subbit"
-"""Name of the ConfigRecord beside the app's own: the order down, the frame up."""
+"""Name of our ConfigRecord: the request on the downlink, the frame on the uplink."""
 RESIDUAL = "subbit-residual"
-"""Name of the record in a node's state that holds what error feedback owes."""
+"""Name of the record in the node's state that holds the residual of error feedback."""
 NORMALISATION = ("*running_mean", "*running_var", "*num_batches_tracked")
-"""Statistics of BatchNorm: few, and useless with noise (a variance must not become negative)."""
+"""BatchNorm statistics: small, and broken by noise (a variance must not become negative)."""
 
 Sends = Literal["weights", "updates"]
 StrategyType = TypeVar("StrategyType", bound=Strategy)
@@ -53,12 +53,12 @@ def compress(
     exclude: tuple[str, ...] = NORMALISATION,
     **options: Any,
 ) -> Compression:
-    """A client mod, and with `.strategy(...)` its other half. Give both sides the same arguments.
+    """A client mod, and with `.strategy(...)` its server side. Use the same arguments on both sides.
 
-    `sends` says what the ClientApp replies with: "weights" (the change against what arrived is encoded) or "updates"
-    (encoded as they are). `exclude` lists patterns of names that travel uncompressed. `error_feedback` keeps what the
-    codec lost in the node's state and adds it to the next reply: for codecs that are biased, such as top-k. The
-    other options are the codec's own.
+    `sends` is what the ClientApp replies with: "weights" (the change relative to the received arrays is encoded) or
+    "updates" (encoded as they are). `exclude` lists patterns of names that are sent uncompressed. `error_feedback`
+    keeps what the codec lost in the node's state and adds it to the next reply; use it with biased codecs such as
+    top-k. All other options are passed to the codec.
     """
     made = make_codec(codec, **options)
     if made.kind is not Kind.VECTOR:
@@ -71,12 +71,12 @@ def compress(
 
 @dataclass(frozen=True)
 class CompressionOrder:
-    """What the server asks of the mod, in the record beside the arrays."""
+    """The server's request to the mod, in a record next to the arrays."""
 
     round_number: int
     compression: str
     plain: tuple[str, ...]
-    """Names of the arrays that travel as they are."""
+    """Names of the arrays that are sent uncompressed."""
 
     def record(self) -> ConfigRecord:
         return ConfigRecord({"round": self.round_number, "compression": self.compression, "plain": list(self.plain)})
@@ -92,7 +92,7 @@ class CompressionOrder:
 
 @dataclass(frozen=True)
 class Compression:
-    """Both halves of a compressed reply. Made by `compress`."""
+    """Both sides of a compressed reply. Created by `compress`."""
 
     codec: Codec[Vector]
     sends: Sends
@@ -100,7 +100,7 @@ class Compression:
     exclude: tuple[str, ...]
 
     def strategy(self, strategy: StrategyType) -> StrategyType:
-        """The strategy, which from now on decodes replies before it aggregates them. Wrap last, outside all else."""
+        """The strategy, extended to decode replies before it aggregates them. Apply this after all other wrappers."""
         from subbit.flower.compressed_strategy import compressed_strategy  # It imports this module.
 
         return compressed_strategy(strategy, self)
@@ -108,13 +108,13 @@ class Compression:
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """The client mod."""
         record = message.content.config_records.get(RECORD)
-        if record is None:  # Evaluation, or a server whose strategy does not ask: it would not understand a frame.
+        if record is None:  # Evaluation, or a server that does not request compression.
             return call_next(message, context)
         order = CompressionOrder.read(record)
         if order.compression != self.description:
             raise ConfigError(f"the server expects {order.compression}, the mod of this client is {self.description}")
         layout = Layout.of(only_arrays(message.content)[1], order.plain)
-        del message.content[RECORD]  # The app sees the message that the wrapped strategy wrote.
+        del message.content[RECORD]  # The app sees the message of the wrapped strategy.
         reply = call_next(message, context)
         if reply.has_error():
             return reply
@@ -129,7 +129,7 @@ class Compression:
         channel, shared, where = self._channel(layout), _shared(layout, round_number, node), _where(round_number, node)
         if not self.error_feedback:
             return channel.pack(vector, where, shared)
-        # Under the name of its template: a residual of another model is not one of this model.
+        # Stored by template, so that the residual of another model is not used.
         place = channel.template.hex()
         stored = state.array_records.get(RESIDUAL, ArrayRecord())
         residual = stored[place].numpy() if place in stored else np.zeros_like(vector)
@@ -138,14 +138,14 @@ class Compression:
         return channel.frame(encoded, where)
 
     def decode(self, frame: bytes, layout: Layout, round_number: int, node: int) -> Vector:
-        """The vector in the frame of that node in that round; `FrameError` for any other bytes."""
+        """The vector in the frame of this node and round; raises `FrameError` for any other bytes."""
         shared = _shared(layout, round_number, node)
         vector: Vector = self._channel(layout).unpack(frame, _where(round_number, node), shared, maximum_examples=0)[0]
         return vector
 
     @property
     def description(self) -> str:
-        """What both sides must agree on, in words that an error can show."""
+        """What both sides must agree on, readable in error messages."""
         return f"{self.codec!r} of {self.sends}"
 
     def _channel(self, layout: Layout) -> Channel:
@@ -158,12 +158,12 @@ def _shared(layout: Layout, round_number: int, node: int) -> Shared:
 
 
 def _where(round_number: int, node: int) -> Where:
-    """A node's number has 64 bits, a header has room for 32: enough to tell apart, not to be told apart by."""
+    """Node IDs have 64 bits but the header only 32: enough to detect mix-ups, not to identify a node."""
     return up(round_number, node % EVERYONE)
 
 
 def only_arrays(content: RecordDict) -> tuple[str, ArrayRecord]:
-    """Name and record of the one ArrayRecord of a message."""
+    """Name and record of the only ArrayRecord in a message."""
     records = list(content.array_records.items())
     if len(records) != 1:
         raise ConfigError(f"a compressed message holds one ArrayRecord, this one {len(records)}")

@@ -1,9 +1,9 @@
-"""Flower as an engine: orders are pushed to nodes, replies are taken one by one as they arrive.
+"""Flower as an engine: sends orders to nodes and takes replies one by one as they arrive.
 
-The server process keeps no list of replies: one undecoded reply is in memory at a time, whatever the number of clients.
-Flower itself reports nothing about a node that is slow; the deadline here does.
+Only one undecoded reply is in memory at a time, regardless of the number of clients. Flower does not report slow nodes;
+the deadline here does.
 
-A client's memory stays on its node. What the server remembers of it is the turn whose memory counts.
+A client's memory stays on its node. The server stores only the turn whose memory is current.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from subbit.wire.frame import HEADER_BYTES
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 GRACE_SECONDS = 30.0
-"""Flower forgets a message that long after the deadline: a node that wakes up later does not train for nothing."""
+"""Flower drops a message this long after the deadline, so that a node that reconnects later does not train in vain."""
 REFRESH_SECONDS = 2.0
-"""While a round waits: who has come or gone?"""
+"""While a round waits, how often to check which nodes have connected or left."""
 FINISH_SECONDS = 30.0
-"""At the end of a run, for nodes to say that they forgot it. A node starts a process for that."""
+"""At the end of a run, how long to wait for nodes to delete the job. A node starts a process for that."""
 
 
 class FlowerEngine:
@@ -79,7 +79,8 @@ class FlowerEngine:
             if now >= refreshed + REFRESH_SECONDS:
                 self._roster.refresh()
                 refreshed = now
-            # In vain, at least as long as the asking took: with many clients it would keep the SuperLink busy.
+            # Without arrivals, wait at least as long as the polling took: with many clients it would keep the SuperLink
+            # busy.
             pause = SHORTEST_PAUSE if arrived else max(min(LONGEST_PAUSE, 2 * pause), now - started)
             time.sleep(min(pause, max(0.0, end - time.monotonic())))
         for order, _ in waiting.values():
@@ -87,7 +88,7 @@ class FlowerEngine:
             yield Reply(order.client, failure=failure)
 
     def _send(self, order: Order, waiting: dict[str, tuple[Order, int]], instead_of: int | None = None) -> bool:
-        """Whether the order is on its way, to another node than the one that is gone."""
+        """Send the order, if possible to a node other than `instead_of`; returns whether it was sent."""
         if instead_of is not None:
             self._roster.refresh()
         node = self._roster.node_of(order.client)
@@ -107,9 +108,9 @@ class FlowerEngine:
         return message_id is not None
 
     def finish(self) -> None:
-        """Tell the nodes that they need not remember this job. Whatever happens here, the run is over and good.
+        """Tell the nodes to delete what they keep for this job. Errors are only logged, since the run is complete.
 
-        Not where methods are personal: what the nodes remember then is every client's network.
+        Not done for personal methods: there, the nodes' memories are the clients' networks.
         """
         try:
             if not self._workplace.method("main").personal:
@@ -140,7 +141,7 @@ class FlowerEngine:
             return Reply(order.client, failure=Failure(error.cause, str(error)))
 
     def _most_bytes(self, order: Order) -> int:
-        """No codec needs more; each frame by itself is bounded again when it is unpacked."""
+        """Upper bound for all codecs; each frame is bounded again when it is unpacked."""
         parts = (LOSS,) if order.purpose == "loss" else self._workplace.method(order.phase).up_parts()
         return sum(HEADER_BYTES + 1024 + 8 * part.size for part in parts)
 

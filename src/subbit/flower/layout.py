@@ -1,8 +1,8 @@
-"""What a Flower ArrayRecord is to a codec: one float vector, and a rest that travels as it is.
+"""How a codec sees a Flower ArrayRecord: one float vector, and a rest that is sent uncompressed.
 
-Server and client derive the same layout from the record that went down. Arrays of whole numbers never enter the
-vector, nor do those whose names the server lists as plain: an error of a few per cent in a weight is noise, in a
-running variance it may be a negative number, and in a table of positions it is nonsense.
+Server and client derive the same layout from the broadcast record. Integer arrays never enter the vector, nor do those
+whose names the server lists as plain: an error of a few per cent is noise in a weight, but may make a running variance
+negative, and it breaks a table of positions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_float(array: Array) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """The record that went down: its arrays by name, and which of them form the vector."""
+    """The broadcast record: its arrays by name, and which of them form the vector."""
 
     arrays: dict[str, NDArray[Any]]
     coded: tuple[str, ...]
@@ -50,7 +50,7 @@ class Layout:
         return Template(self.coded, tuple(self.arrays[name].shape for name in self.coded))
 
     def flatten(self, record: ArrayRecord, against: bool) -> Vector:
-        """The coded arrays of a reply as one vector, less what went down if `against` it."""
+        """The coded arrays of a reply as one vector; with `against`, relative to the broadcast."""
         if set(record) != set(self.arrays):
             difference = sorted(set(record) ^ set(self.arrays))
             raise ModelError(
@@ -61,7 +61,7 @@ class Layout:
             after, before = record[name].numpy(), self.arrays[name]
             if after.shape != before.shape:
                 raise ModelError(f"{name!r} arrived with shape {before.shape} and is sent back with {after.shape}")
-            # Half precision is too coarse for a difference; double precision is kept until it is taken.
+            # Half precision is too coarse for a difference; double precision is kept until it is computed.
             wide = np.result_type(before.dtype, np.float32)
             piece = np.subtract(after, before, dtype=wide) if against else after
             pieces.append(piece.astype(np.float32).reshape(-1))
@@ -71,7 +71,7 @@ class Layout:
         return ArrayRecord({name: record[name] for name in self.plain})
 
     def rebuild(self, vector: Vector, rest: ArrayRecord, against: bool) -> ArrayRecord:
-        """The record that a client would have sent, from the decoded vector and the rest, which nobody checked yet."""
+        """The record that a client would have sent without compression. `rest` is untrusted and checked here."""
         if set(rest) != set(self.plain):
             difference = sorted(set(rest) ^ set(self.plain))
             raise FrameError("template", f"arrays beside the frame that are missing or not expected: {difference}")
@@ -91,7 +91,7 @@ class Layout:
 
 
 def read_array(array: Array, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The numbers of an array that must have that shape. `Array.numpy` would allocate whatever its header says."""
+    """The values of an array that must have this shape. `Array.numpy` would allocate whatever its header says."""
     stream = BytesIO(array.data)
     try:
         version = np.lib.format.read_magic(stream)

@@ -1,4 +1,4 @@
-"""The exact lines that start a deployment, and the folder of the Flower app that `flwr run` takes."""
+"""The commands that start a deployment, and the Flower app folder for `flwr run`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FLOWER_CONFIG = "~/.flwr/config.toml"
 
 
 def check_address(host: str) -> None:
-    """Without TLS, only on loopback."""
+    """Reject addresses other than loopback, for use without TLS."""
     if not is_loopback(host):
         raise ConfigError(
             f"{host} is not this machine: without TLS anyone on the way reads and changes what is sent. Make "
@@ -42,7 +42,7 @@ def check_address(host: str) -> None:
 
 
 def superlink_line(host: str, port: int, folder: Path | None) -> str:
-    """`folder` holds the certificates; none means without TLS and without node keys."""
+    """`folder` contains the certificates; none: no TLS and no node keys."""
     words = ["flower-superlink", "--host", host, "--port", str(port), "--database", "superlink.db"]
     words.append("--disable-runtime-dependency-installation")
     if folder is None:
@@ -60,7 +60,7 @@ def register_line(node: int, folder: Path, connection: str) -> str:
 
 
 def supernode_line(node: int, nodes: int, address: str, folder: Path | None, port: int) -> str:
-    """`port` is that of the node's own runtime, on its loopback: nodes on one machine need different ones."""
+    """`port` is that of the node's own runtime on loopback; nodes on one machine need different ones."""
     words = ["flower-supernode", "--superlink", address, "--port", str(port)]
     words += ["--node-config", f"partition-id={node} num-partitions={nodes}"]
     if folder is None:
@@ -72,7 +72,7 @@ def supernode_line(node: int, nodes: int, address: str, folder: Path | None, por
 
 
 def connection_table(name: str, address: str, folder: Path | None) -> str:
-    """What `$FLWR_HOME/config.toml` needs, so that `flwr run APP NAME` finds the SuperLink."""
+    """The entry in `$FLWR_HOME/config.toml` with which `flwr run APP NAME` finds the SuperLink."""
     connection: dict[str, Any] = {"address": address}
     if folder is None:
         connection["insecure"] = True
@@ -82,7 +82,7 @@ def connection_table(name: str, address: str, folder: Path | None) -> str:
 
 
 def all_lines(host: str, port: int, nodes: int, folder: Path | None, connection: str = "subbit") -> str:
-    """What to type where, in order, for a deployment whose nodes reach the SuperLink under `host`."""
+    """All commands in order, and where to run them, for a deployment whose nodes reach the SuperLink at `host`."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     bind = host if is_loopback(host) else "0.0.0.0"
     steps = ["# 1. the server, first terminal", superlink_line(bind, port, folder), ""]
@@ -102,9 +102,9 @@ def all_lines(host: str, port: int, nodes: int, folder: Path | None, connection:
 
 
 def write_app(path: Path, settings: Settings) -> None:
-    """A Flower app of one file, and the plugins of the job as part of the app's code.
+    """Write a single-file Flower app, including the job's plugins in its code.
 
-    It has every key, because `flwr run --run-config` overrides only what is there.
+    It contains every key, because `flwr run --run-config` can only override existing keys.
     """
     if path.exists() and any(path.iterdir()):
         raise RunFolderError(f"{path} is not empty: give a new folder")

@@ -1,8 +1,8 @@
-"""Answers from nodes, fetched so that one that cannot be read costs the node that sent it, and not the run.
+"""Fetches replies from nodes, so that an unreadable one fails only its own node and not the run.
 
-Flower puts an answer together from the bytes that a node uploaded, raises if they are not what they should be, and then
-has lost every answer of the same call. It also takes from these bytes which message they answer. So each is fetched by
-itself: what cannot be read is that node's, and what is read answers what that node was asked.
+Flower decodes a reply from the bytes uploaded by a node, raises if they are malformed, and then loses all replies of
+the same call. It also takes from these bytes which message they reply to. Each reply is therefore fetched separately:
+an unreadable one is attributed to its node, and a readable one always belongs to the message sent to that node.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 UNREADABLE = (DecodeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What comes of rubbish in a parser. Errors of the connection are others, and end the run as they should."""
+"""Errors that malformed input causes in a parser. Connection errors are different and end the run, as they should."""
 
 
 class Mailbox:
@@ -22,11 +22,12 @@ class Mailbox:
         self._grid = grid
 
     def push(self, message: Message) -> str | None:
-        """The message's identity, or nothing where Flower refuses it. One at a time, so that it is clear which."""
+        """The message's ID, or none if Flower rejects it. Pushed one at a time, so that it is clear which was
+        rejected."""
         return next(iter(self._grid.push_messages([message])), None)
 
     def pull(self, asked: Iterable[str]) -> Iterator[tuple[str, Message | None]]:
-        """Answers that have come, each with the message that it answers; nothing in the place of an unreadable one."""
+        """The replies that have arrived, each with the ID of its message; none instead of an unreadable reply."""
         for name in asked:
             try:
                 answers = list(self._grid.pull_messages([name]))

@@ -1,4 +1,4 @@
-"""`subbit flower new DIR`: a small complete Flower app with compressed replies, to start from."""
+"""`subbit flower new DIR`: creates a small, complete Flower app with compressed replies as a starting point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGE = ("__init__.py", "client_app.py", "measure.py", "server_app.py", "task.
 
 
 def write_new_app(directory: Path, name: str | None = None) -> list[Path]:
-    """Write the app into a directory that is new or empty; its package is called `name`, or like the directory."""
+    """Write the app into a new or empty directory; its package is called `name`, or like the directory."""
     package = (name or directory.resolve().name).replace("-", "_").replace(" ", "_").lower()
     if not package.isidentifier() or iskeyword(package):
         raise ConfigError(f"{package!r} cannot be the name of a Python package: give the app another with --name")

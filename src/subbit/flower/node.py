@@ -1,4 +1,4 @@
-"""The node's half of a round: from a Flower message to a turn and back."""
+"""Client side of a round: from a Flower message to a turn and back."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 FINISHED_ACTION = "finished"
 log = logging.getLogger("flwr")
 
-# Flower starts a process for every message. torch and the rest of the library, which take seconds to import, are
-# imported when a message needs them.
+# Flower starts a process for every message. torch and most of the library take seconds to import, so they are imported
+# only when a message needs them.
 
 
 def make_client_app(configuration: Callable[[Context], str], memory: Callable[[Context], NodeMemory]) -> ClientApp:
-    """`configuration` gives the resolved settings as TOML, `memory` where this node's clients keep things."""
+    """`configuration` returns the resolved settings as TOML, `memory` where this node's clients keep their memories."""
     app = ClientApp()
 
     @app.query()
@@ -45,7 +45,7 @@ def make_client_app(configuration: Callable[[Context], str], memory: Callable[[C
         try:
             memory(context).forget(records_to_finished(message.content))
         except SubbitError as error:
-            # Nobody waits for more than an answer; the node's own log has the reason.
+            # The server only waits for an answer; the reason is in the node's log.
             log.warning("The finished job is not forgotten: %s", error)
         return Message(RecordDict(), reply_to=message)
 
@@ -64,7 +64,7 @@ def make_client_app(configuration: Callable[[Context], str], memory: Callable[[C
             reply = take_turn(configuration(context), assignment, memory(context))
         except SubbitError as error:
             reply = Reply(0, failure=Failure(getattr(error, "cause", "setup"), str(error)))
-        except OSError as error:  # Data or a model that cannot be read or cached. Paths stay on the node.
+        except OSError as error:  # Data or a model cannot be read or cached. Paths stay on the node.
             reason = error.strerror or type(error).__name__
             reply = Reply(0, failure=Failure("setup", f"this node cannot prepare its turn: {reason}"))
         return Message(reply_to_records(reply), reply_to=message)
@@ -82,7 +82,7 @@ def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) ->
 
 @lru_cache(maxsize=1)
 def _workplace(configuration: str, job: str) -> Workplace:
-    """Built once per process: a simulated node takes many turns in one, a real one takes one turn in each."""
+    """Built once per process: a simulated node takes many turns in one process, a real node one turn per process."""
     import torch
 
     from subbit.config.resolve import resolve_recorded

@@ -1,16 +1,16 @@
-"""What a client keeps between its turns, on the disk of its own node.
+"""What clients keep between their turns, on the disk of their node.
 
-Flower's `context.state` lives as long as one Flower run. A server that was killed comes back as another Flower run,
-and a run that goes on must equal one that was never interrupted; so memories are files:
+Flower's `context.state` lasts for one Flower run. A restarted server is a new Flower run, and a resumed run must equal
+an uninterrupted one, so memories are stored in files:
 
     DIR/subbit-memory/JOB/...               DIR is the node's `memory-folder`, JOB 32 random digits
 
-The files of a job are those of `runtime/client_memory.py`; here is where they are, and for how long.
+`runtime/client_memory.py` defines the files of a job; this module manages where they are and when they are deleted.
 
-DIR may be any folder, somebody's home included. So this writes into one folder inside it that it made and marked
-itself, and removes nothing but job folders in there that it made and marked itself. A job is forgotten when the server
-says that it is finished, when nobody touched it for a month, or when its place is needed and it was idle for hours.
-The jobs of personal methods are kept: their memories are the clients' networks, which exist nowhere else.
+DIR may be any folder, even a home directory. Files are therefore written only to one folder inside it that this module
+created and marked, and only job folders in there that it created and marked are deleted. A job is deleted when the
+server reports that it is finished, when it was not used for a month, or when space is needed and it was idle for hours.
+Jobs of personal methods are kept: their memories are the clients' networks, which exist nowhere else.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ ROOT = "subbit-memory"
 MARKER = "made-by-subbit.json"
 FORGET_AFTER_SECONDS = 30 * 24 * 3600.0
 IDLE_SECONDS = 6 * 3600.0
-"""Above the quota, a job that nobody touched for so long makes place for another."""
+"""Above the quota, a job that was idle for this long may be deleted for another."""
 DEFAULT_QUOTA_MB = 4096
-log = logging.getLogger("flwr")  # The node's own log. The server is told reasons, and no paths.
+log = logging.getLogger("flwr")  # The node's log. The server receives reasons, but no paths.
 _FILE_OVERHEAD = 1024  # Names, shapes and a checksum.
 
 
 class MemoryFolderError(SubbitError):
-    """A node that cannot keep what its client wants to keep. `cause` is `folder`, `quota` or `disk`."""
+    """A node that cannot store its client's memory. `cause` is `folder`, `quota` or `disk`."""
 
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
@@ -55,13 +55,13 @@ class MemoryFolderError(SubbitError):
 
 
 class NodeMemory:
-    """Where the memories of all jobs of a node are, and for how long. `quota` is in bytes."""
+    """Manages the memories of all jobs on a node. `quota` is in bytes."""
 
     def __init__(self, folder: Path, quota: float = math.inf) -> None:
         self._root, self._quota = folder / ROOT, quota
 
     def of(self, job: str, *, personal: bool = False) -> JobMemory:
-        """Where the clients of that job keep things."""
+        """The memories of the clients of that job."""
         return JobMemory(self, job, personal)
 
     def read(self, job: str, client: int, turn: int) -> Memory:
@@ -77,7 +77,7 @@ class NodeMemory:
                 raise FrameError(error.cause, words) from None
 
     def write(self, job: str, client: int, turn: int, memory: Memory, used: int, *, personal: bool = False) -> int:
-        """Keep the memory of this turn. Returns the turn that the server shall name next time."""
+        """Store the memory of this turn. Returns the turn that the server should name next time."""
         if not memory:
             return NO_MEMORY
         with _disk():
@@ -88,20 +88,20 @@ class NodeMemory:
             if not (self._root / job).exists():
                 self._forget_old_jobs()
                 _make_marked(self._root / job, {"kind": "job", "personal": personal})
-            os.utime(self._root / job / MARKER)  # A memory that does not change is not written again.
+            os.utime(self._root / job / MARKER)  # An unchanged memory is not written again.
             memories = ClientMemories(self._root / job)
             self._make_room(memories, client, memory, used)
             return memories.write(client, turn, memory, used)
 
     def forget(self, job: str) -> None:
-        """The job is finished."""
+        """Delete the memories of a finished job."""
         with _disk():
             self._check(job)
             if _marker(self._root / job).get("personal") is False:
                 _remove(self._root / job)
 
     def _check(self, job: str, client: int | None = None) -> None:
-        """What is there is ours, or there is nothing."""
+        """Raise unless the folders are ours or do not exist."""
         kinds = ((self._root, "memory"), (self._root / job, "job"))
         foreign = [path for path, kind in kinds if os.path.lexists(path) and _marker(path).get("kind") != kind]
         if client is not None and (self._root / job / str(client)).is_symlink():
@@ -115,7 +115,7 @@ class NodeMemory:
             )
 
     def _forgettable(self) -> Iterator[Path]:
-        """Jobs that may go, as far as their kind is concerned."""
+        """Jobs that may be deleted, i.e. not those of personal methods."""
         for path in sorted(self._root.iterdir()):
             if JOB_PATTERN.fullmatch(path.name) and _marker(path).get("personal") is False:
                 yield path
@@ -126,7 +126,8 @@ class NodeMemory:
                 _remove(job)
 
     def _make_room(self, memories: ClientMemories, client: int, memory: Memory, used: int) -> None:
-        """Nodes that share a folder share its quota; two that write at the same moment may exceed it by one memory."""
+        """Delete idle jobs if the quota requires it. Nodes that share a folder share its quota; two that write at the
+        same time may exceed it by one memory."""
         needed = _FILE_OVERHEAD + sum(value.nbytes for value in memory.values())
         if self._quota == math.inf or _size(self._root) + needed <= self._quota:
             return
@@ -147,7 +148,7 @@ class NodeMemory:
 
 @dataclass(frozen=True)
 class JobMemory:
-    """The memories of one job, as a client's turn uses them (`runtime.memory.Memories`)."""
+    """The memories of one job, as used in a client's turn (`subbit.runtime.client_memory.Memories`)."""
 
     node: NodeMemory
     job: str
@@ -162,7 +163,7 @@ class JobMemory:
 
 @contextlib.contextmanager
 def _disk() -> Iterator[None]:
-    """New files for the owner alone, and what the disk refuses as an error with a cause."""
+    """Create files for the owner only, and convert disk errors to errors with a cause."""
     before = os.umask(0o077)
     try:
         yield
@@ -175,7 +176,7 @@ def _disk() -> Iterator[None]:
 
 
 def _make_marked(path: Path, fields: dict[str, Any]) -> None:
-    """In one step, marker and all: a folder without the marker is never ours, not even for a moment."""
+    """Create a folder and its marker atomically: a folder without a marker is never ours, not even briefly."""
     fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     words = "subbit made this folder for what clients remember between their turns, and deletes from it as it needs"
     try:
@@ -183,12 +184,12 @@ def _make_marked(path: Path, fields: dict[str, Any]) -> None:
         fresh.rename(path)
     except OSError:
         shutil.rmtree(fresh, ignore_errors=True)
-        if not _marker(path):  # Else another node of this machine was faster.
+        if not _marker(path):  # Otherwise another node on this machine was faster.
             raise
 
 
 def _marker(path: Path) -> dict[str, Any]:
-    """What the marker of a real folder says; nothing where there is none."""
+    """The contents of the marker in a real folder; empty if there is none."""
     marker = path / MARKER
     if path.is_symlink() or marker.is_symlink() or not marker.is_file():
         return {}
@@ -200,7 +201,8 @@ def _marker(path: Path) -> dict[str, Any]:
 
 
 def _remove(job: Path) -> None:
-    """The marker last, so that what could not be removed is still ours. Links are removed, not followed."""
+    """Remove the marker last, so that anything that could not be removed is still ours. Links are removed, not
+    followed."""
     for path in job.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -211,7 +213,8 @@ def _remove(job: Path) -> None:
 
 
 def _stats(folder: Path) -> Iterator[os.stat_result]:
-    """Of the folder and of all in it. No link is followed; another node may remove things at the same time."""
+    """Stats of the folder and everything in it. Links are not followed; another node may delete files at the same
+    time."""
     for parent, folders, files in os.walk(folder):
         for name in ("", *folders, *files):
             with contextlib.suppress(FileNotFoundError):

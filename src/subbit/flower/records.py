@@ -1,21 +1,21 @@
 """Orders and replies as Flower records, and back.
 
-Frames travel as `bytes` in ConfigRecords; nothing is pickled. What every client gets alike has a record of its own:
-Flower stores records by their content, so a broadcast is uploaded once, however many clients it goes to.
+Frames are sent as `bytes` in ConfigRecords; nothing is pickled. What is the same for all clients has its own record:
+Flower stores records by content, so a broadcast is uploaded once, regardless of the number of clients.
 
-    order     "order"      phase, round, client, job, kept (which of its memories the client shall use, -1 for none),
+    order     "order"      phase, round, client, job, kept (the turn whose memory the client uses, -1 for none),
                            purpose (train, evaluate or loss), missed (how many broadcasts the client missed)
               "broadcast"  the frames, named 0, 1, ...
               "head"       the fitted head, only the first time
               "missed-0"   ... the frames of each missed broadcast, or
-              "snapshot"   what stands for all of them
-    finished  "order"      job: the node need not remember it any longer
-    reply     "reply"      the turn whose memory is to be used next time, or a failure's cause and message
+              "snapshot"   a snapshot instead of them
+    finished  "order"      job: the node may delete its memories
+    reply     "reply"      the turn whose memory to use next time, or a failure's cause and message
               "frames"     the frames, named 0, 1, ...
               "observed"   a MetricRecord of numbers for the log
 
-Whoever sent it, a record is checked for types, names and sizes before anything in it is used; `FrameError` otherwise.
-Which client a reply comes from is not in the reply: it follows from the message that it answers.
+Types, names and sizes of every record are checked before anything in it is used; otherwise `FrameError`. A reply does
+not contain its client: that follows from the message it replies to.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from subbit.runtime.downlink import MOST_MISSED
 from subbit.runtime.messages import Failure, Order, Phase, Purpose, Reply
 
 FINISHED = f"{MessageType.QUERY}.{FINISHED_ACTION}"
-"""The kind of message that says that a job is finished."""
+"""The type of the message that reports a finished job."""
 PURPOSES: dict[str, Purpose] = {purpose: purpose for purpose in get_args(Purpose)}
 MOST_FRAMES = 16
 MOST_OBSERVATIONS = 32
@@ -50,7 +50,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Assignment:
-    """An order as a node receives it, and the name of the run that it belongs to."""
+    """An order as received by a node, and the identifier of its run."""
 
     order: Order
     job: str
@@ -113,13 +113,13 @@ def finished_to_records(job: str) -> RecordDict:
 
 
 def records_to_finished(records: RecordDict) -> str:
-    """The job that is finished."""
+    """The finished job."""
     _only(records, {"order"}, "order")
     return _job(_record(records, "order", ConfigRecord))
 
 
 def reply_to_records(reply: Reply) -> RecordDict:
-    """What goes back. The client's memory does not."""
+    """The records of a reply. The client's memory is not included."""
     if reply.failure is not None:
         failure = ConfigRecord({"cause": reply.failure.cause, "message": reply.failure.message[:LONGEST_MESSAGE]})
         return RecordDict({"reply": failure})
@@ -134,7 +134,7 @@ def reply_to_records(reply: Reply) -> RecordDict:
 
 
 def records_to_reply(records: RecordDict, order: Order, most_bytes: int) -> Reply:
-    """The reply to that order; `most_bytes` bounds the sum of its frames."""
+    """The reply to this order; `most_bytes` bounds the total size of its frames."""
     client = order.client
     _only(records, {"reply", "frames", "observed"}, "reply")
     fields = _record(records, "reply", ConfigRecord)
@@ -155,7 +155,7 @@ def records_to_reply(records: RecordDict, order: Order, most_bytes: int) -> Repl
 
 
 def printable(text: str) -> str:
-    """Text from elsewhere, safe to print and to log: one line, no control characters, not too long."""
+    """Untrusted text made safe to print and log: one line, no control characters, limited length."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:LONGEST_MESSAGE])
 
 

@@ -1,13 +1,13 @@
-"""Which node holds which client's data. Nodes say so themselves, once each, when they are seen.
+"""Tracks which node holds which client's data. Each node announces this once, when it connects.
 
-A node is started with `--node-config "partition-id=K num-partitions=N"`; client K of the job is the node that
-announces K. A node whose announcement does not fit is refused, logged once, and asked again after a while: it may have
-been started anew with the right words.
+A node is started with `--node-config "partition-id=K num-partitions=N"`; the node that announces K is client K of the
+job. A node whose announcement is invalid is rejected, logged once, and asked again after a while, since it may have
+been restarted with the right arguments.
 
-Who announces a client first holds it for as long as Flower lists the node as connected, however slow it is: nobody can
-take a client from a node that is alive. Another node that announces the same waits, and takes the holder's place when
-the holder is gone. So a node that was restarted and comes back under another identity (without node keys it does) is
-back in its place as soon as Flower misses the heartbeats of the old one, which takes up to a minute.
+The first node to announce a client holds it for as long as Flower lists the node as connected, however slow it is: no
+other node can take over the client of a connected node. A second node that announces the same client waits, and
+replaces the first when that one is gone. A restarted node with a new identity (as happens without node keys) is
+therefore accepted as soon as Flower misses the heartbeats of the old one, which takes up to a minute.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from subbit.flower.records import printable
 POLL_SECONDS = 0.25
 ASK_AGAIN_SECONDS = 60.0
 AT_ONCE = 64
-"""Nodes that are asked, and heard, in one refresh: however many there are, a round does not wait for it."""
+"""Number of nodes asked and read per refresh, so that a round never waits for it, however many there are."""
 MOST_LINES = 100
-"""Refusals that are logged. Nodes that come and go under ever new identities shall not fill the server's disk."""
-log = logging.getLogger("flwr")  # Flower's own log, which `flwr run --stream` shows.
+"""Number of rejections that are logged, so that nodes reconnecting under new identities cannot fill the server's
+disk."""
+log = logging.getLogger("flwr")  # Flower's log, which `flwr run --stream` shows.
 
 
 class Roster:
@@ -41,19 +42,19 @@ class Roster:
         self._mailbox = Mailbox(grid)
         self._online: set[int] = set()
         self._ask_at: dict[int, float] = {}
-        """Nodes that are to be asked, and when."""
+        """Nodes to ask, and when."""
         self._asked: dict[int, str] = {}
-        """Nodes that were asked and have not answered, with the message."""
+        """Nodes that were asked and have not answered yet, with the message."""
         self._announced: dict[int, int] = {}
-        """The client that each node announced, in the order in which they did."""
+        """The client announced by each node, in order of announcement."""
         self._node_of: dict[int, int] = {}
-        """The node that holds each client. Kept while it is away, until another one takes its place."""
+        """The node that holds each client. Kept while it is disconnected, until another one replaces it."""
         self._reasons: dict[int, str] = {}
         self.refused: Counter[str] = Counter()
-        """How many nodes were refused, by cause."""
+        """Number of rejected nodes by cause."""
 
     def node_of(self, client: int) -> int | None:
-        """The node of that client, if there is one and it is connected."""
+        """The node of that client, if it is connected."""
         node = self._node_of.get(client)
         return node if node in self._online else None
 
@@ -62,7 +63,7 @@ class Roster:
         return [node for node in self._node_of.values() if node in self._online]
 
     def wait(self, needed: Sequence[int], quorum: float) -> None:
-        """Wait until all of these clients have a node; after the deadline a quorum of them is enough."""
+        """Wait until all of these clients have a node; after the deadline a quorum is enough."""
         end = time.monotonic() + self._deadline
         while True:
             self.refresh()
@@ -87,7 +88,7 @@ class Roster:
         log.warning("%s. Going on without them", words)
 
     def refresh(self) -> None:
-        """Who is connected; ask those who are new, take the answers that are there. Waits for nobody."""
+        """Update the connected nodes, ask new ones, read available answers. Never blocks."""
         before, self._online = self._online, set(self._grid.get_node_ids())
         now = time.monotonic()
         for node in before - self._online:
@@ -102,7 +103,7 @@ class Roster:
                 self._asked[node] = message_id
                 del self._ask_at[node]
         nodes = {message_id: node for node, message_id in list(self._asked.items())[:AT_ONCE]}
-        for node in nodes.values():  # Who does not answer now is last in the queue next time.
+        for node in nodes.values():  # Nodes that do not answer now are last in the queue next time.
             self._asked[node] = self._asked.pop(node)
         for message_id, answer in self._mailbox.pull(list(nodes)):
             node = nodes[message_id]
@@ -134,11 +135,11 @@ class Roster:
         self._reasons.pop(node, None)
 
     def _release(self, node: int, client: int | None) -> None:
-        """The node holds no other client than this: it may have been started anew with another number."""
+        """Remove the node from all clients but this one: it may have been restarted with another number."""
         self._node_of = {held: holder for held, holder in self._node_of.items() if holder != node or held == client}
 
     def _succeed(self) -> None:
-        """Whoever waits for a client takes the place of a node that is gone, the first who announced it first."""
+        """A waiting node replaces a disconnected one, in order of announcement."""
         for node, client in self._announced.items():
             holder = self._node_of.get(client)
             if holder != node and holder not in self._online:

@@ -1,4 +1,4 @@
-"""The server's half: find or make the run folder, then run the job with Flower as its engine."""
+"""Server side: finds or creates the run folder, then runs the job with Flower as its engine."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def serve(
         return engines[-1]
 
     result = run_job(problem, folder.settings, folder, resume=resume, report=report, make_engine=make_engine)
-    for engine in engines:  # After the summary is written: until then the run may have to go on.
+    for engine in engines:  # Only after the summary is written; until then the run may have to be resumed.
         engine.finish()
     return result
 
 
 def continue_or_create(settings: Settings, split: str) -> tuple[RunFolder, bool]:
-    """An unfinished run of the same configuration goes on; anything else of that name is moved aside.
+    """Resume an unfinished run with the same configuration; rename anything else with that name.
 
-    A run without a name of its own is named after its method, so that it is found again.
+    A run without a name is named after its method, so that it is found again.
     """
     if settings.run.name == AUTO_NAME:
         settings = dataclasses.replace(settings, run=dataclasses.replace(settings.run, name=settings.run.method))

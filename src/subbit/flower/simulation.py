@@ -1,7 +1,7 @@
-"""`subbit run engine=flower`: the job on Flower's simulated nodes, in Ray's processes on this machine.
+"""`subbit run engine=flower`: runs the job on Flower's simulated nodes, in Ray processes on this machine.
 
-One node per client, `workers` processes. The nodes' disk is the folder `memory` of the run, so that a simulation can
-be resumed like any run.
+One node per client, `workers` processes. Nodes store their memories in the run's folder `memory`, so that a simulation
+can be resumed like any run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from subbit.runtime.run import Progress, Result
 def simulate(
     problem: Problem, folder: RunFolder, *, resume: bool = False, report: Callable[[Progress], None] | None = None
 ) -> Result:
-    """Run, or go on with, the job of a run folder. The problem must be the one that its settings describe."""
-    # Before Flower is imported: it would tell its makers, and ask whether there is a newer version.
+    """Run or resume the job of a run folder. The problem must be the one described by its settings."""
+    # Before Flower is imported: disables its telemetry and update check.
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-    # Ray gives its own processes 15 to 30 s to start, which is short on a busy machine.
+    # Ray gives its processes 15 to 30 s to start, which is too short on a busy machine.
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
     os.environ.setdefault("RAY_agent_register_timeout_ms", "180000")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -45,7 +45,7 @@ def simulate(
     configuration, memory = write_toml(folder.settings), str((folder.path / "memory").resolve())
 
     def configured(context: Context) -> str:
-        plugins.load()  # In Ray's processes, to which this function travels.
+        plugins.load()  # In Ray's processes, where this function is executed.
         return configuration
 
     outcome: list[Result | BaseException] = []
@@ -55,13 +55,13 @@ def simulate(
     def main(grid: Grid, context: Context) -> None:
         try:
             outcome.append(serve(grid, problem, folder, resume=resume, report=report))
-        except BaseException as error:  # Flower would wrap it, or say nothing: it is raised below as it is.
+        except BaseException as error:  # Flower would wrap or hide it; it is raised unchanged below.
             outcome.append(error)
 
     workers, threads = folder.settings.run.workers, folder.settings.run.threads
     log = logging.getLogger("flwr")
     log.setLevel(logging.WARNING)
-    # Flower would rather have its own command here, which leaves a server behind when it is done.
+    # Flower recommends its own command instead, which leaves a server running afterwards.
     log.addFilter(lambda record: "`run_simulation` function is deprecated" not in record.getMessage())
     try:
         run_simulation(
@@ -74,7 +74,7 @@ def simulate(
             },
         )
     except RuntimeError as error:
-        # Flower wraps what Ray says; the first cause is the one that helps.
+        # Flower wraps Ray's error; the first cause is the informative one.
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
