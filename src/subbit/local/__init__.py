@@ -1,1 +1,1 @@
-"""How a client trains in its turn: optimiser, schedule, regulariser, privacy, early stopping."""
+"""Local training of a client: optimiser, schedule, regulariser, privacy, early stopping."""

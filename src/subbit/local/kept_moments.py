@@ -1,8 +1,8 @@
-"""Training as if all data were in one place: a client goes on where its last turn ended.
+"""Centralised training: a client continues where its last turn ended.
 
-The optimiser's moments stay with the client, and an epoch is numbered, and its batches and masks drawn, by how many
-came before it. So R rounds of one epoch end, bit for bit, where one round of R epochs does: with one client that is the
-central algorithm itself.
+The optimiser's moments stay with the client, and epochs are numbered over the whole run; batches and masks are drawn
+from these numbers. So R rounds of one epoch give, bit for bit, the same result as one round of R epochs. With one
+client this is the centralised algorithm itself.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from subbit.maps.bound import BoundMap
 from subbit.models.task import Task, Turn
 
 MOMENT = "optimizer-"
-"""Begins the names of the optimiser's moments in a client's memory."""
+"""Prefix of the optimiser's moments in a client's memory."""
 
 
 class CentralTrainer(Trainer):
-    """An epoch takes the place of a round: all keys then follow from its number, and so does the learning rate."""
+    """Treats every epoch as a round, so that all keys and the learning rate follow from its number."""
 
     def __init__(self, task: Task, local: Local, bound: BoundMap) -> None:
         self.epochs = local.epochs

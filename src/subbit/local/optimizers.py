@@ -1,6 +1,6 @@
-"""Optimisers by name: every one of `torch.optim` that steps a vector, each with its own options.
+"""Registry of optimisers: every optimiser of `torch.optim` that works on a vector, each with its own options.
 
-The learning rate is no option of an optimiser but of local training, which has a schedule for it.
+The learning rate is an option of local training, which schedules it, and not of the optimisers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _make(self: Any, trained: Tensor, learning_rate: float) -> torch.optim.Optim
 
 
 def _piece_of(name: str, torch_class: type[torch.optim.Optimizer]) -> Any:
-    """A piece whose options are those arguments of the optimiser that have a number, or a pair of them, as default."""
+    """A class whose options are the optimiser's arguments with a number, or a pair of numbers, as default."""
     options = []
     for parameter in inspect.signature(torch_class).parameters.values():
         default = parameter.default
@@ -80,13 +80,13 @@ def _piece_of(name: str, torch_class: type[torch.optim.Optimizer]) -> Any:
             continue
         kind: Any = bool
         if not isinstance(default, bool | tuple):
-            kind, default = float, float(default)  # torch writes 0 where it means any number.
+            kind, default = float, float(default)  # torch writes 0 for defaults that may be any number.
         if isinstance(default, tuple):
             if len(default) != 2 or not all(isinstance(value, float | int) for value in default):
                 continue
             kind = Pair
         options.append((parameter.name, kind, dataclasses.field(default=default)))
-    # Classes are made anew in every process: equal by name and options, and found again by name.
+    # Classes are created in every process, so they are compared by name and options, and found by name.
     namespace = {"name": name, "torch_class": torch_class, "make": _make, "__module__": __name__}
     namespace["__doc__"] = f"torch.optim.{torch_class.__name__}."
     return dataclasses.make_dataclass(torch_class.__name__, options, frozen=True, namespace=namespace)

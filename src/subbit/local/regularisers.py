@@ -1,17 +1,17 @@
-"""FedProx and MOON: two ways to keep local training near the global model, for every method that trains weights.
+"""FedProx and MOON: keep local training close to the global model, for every method that trains weights.
 
-    fedprox  loss + mu/2 |w - w_g|^2 over what is trained: pulls the weights
+    fedprox  loss + mu/2 |w - w_g|^2 over the trained vector: pulls the weights
     moon     loss + mu l, l = -log( e^{cos(z, z_g)/t} / (e^{cos(z, z_g)/t} + e^{cos(z, z_p)/t}) ): pulls the features
-             z of the network in training towards those of the global one, z_g, away from those of the client's own
-             last one, z_p; t is the temperature
+             z of the trained network towards those of the global one, z_g, and away from those of the client's
+             own last one, z_p; t is the temperature
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: "Federated Optimization in Heterogeneous Networks", MLSys 2020 (FedProx).
 Li, He, Song: "Model-Contrastive Federated Learning", CVPR 2021 (MOON).
 
-Decisions. Features are what enters the head; there is no projection head, which would be further weights to send.
-Where only the head is trained, features never change and MOON has no effect. A client's first turn has no last network:
-the global one stands in, z_p = z_g, and l = log 2 whatever is trained. The two other networks are evaluated without
-gradient (the published code lets the optimiser see it), in evaluation mode, each with its own running statistics.
+Design choices. Features are the inputs of the head; there is no projection head, which would add weights to send. If
+only the head is trained, features never change and MOON has no effect. In a client's first turn there is no last
+network, so the global one is used, z_p = z_g, and l = log 2 is constant. The two other networks are evaluated without
+gradients (unlike in the published code), in evaluation mode, each with its own running statistics.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ PREVIOUS = "previous-"
 class Regulariser(Protocol):
     name: ClassVar[str]
     per_example: ClassVar[bool]
-    """Whether the gradient of a batch is still a sum over its examples: what privacy needs."""
+    """Whether the gradient of a batch is a sum over its examples, as privacy requires."""
 
     def check(self, task: Task) -> None:
-        """Refuse a module that it cannot work with."""
+        """Raise for a module that is not supported."""
 
     def begin(self, task: Task, trained: Tensor, turn: Turn) -> Hooks:
-        """Before training, when `trained` and the flat model still hold what was received."""
+        """Called before training, when `trained` and the flat model still hold what was received."""
 
     def end(self, task: Task, trained: Tensor, turn: Turn) -> None:
-        """After training."""
+        """Called after training."""
 
 
 @register("regulariser", "none")
 @dataclass(frozen=True)
 class NoRegulariser:
-    """Nothing is added to the loss."""
+    """No regularisation."""
 
     name: ClassVar[str] = "none"
     per_example: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class NoRegulariser:
 @register("regulariser", "fedprox")
 @dataclass(frozen=True)
 class FedProx:
-    """A pull of what is trained towards what was received."""
+    """Pulls the trained vector towards the received one."""
 
     name: ClassVar[str] = "fedprox"
     per_example: ClassVar[bool] = True
@@ -91,7 +91,7 @@ class FedProx:
         received = trained.clone()
 
         def pull(trained: Tensor, gradient: Tensor) -> None:
-            """The gradient of mu/2 |trained - received|^2, added to that of the loss."""
+            """Adds the gradient of mu/2 |trained - received|^2 to that of the loss."""
             gradient.add_(trained - received, alpha=self.mu)
 
         return Hooks(adjust=pull)
@@ -103,12 +103,12 @@ class FedProx:
 @register("regulariser", "moon")
 @dataclass(frozen=True)
 class Moon:
-    """A contrast of features with those of the global network and of the client's own last one."""
+    """Contrasts features with those of the global network and of the client's own last one."""
 
     name: ClassVar[str] = "moon"
     per_example: ClassVar[bool] = False
     mu: float = 1.0
-    """Strength of the contrast."""
+    """Weight of the contrastive loss."""
     temperature: float = 0.5
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class Moon:
         require(self.temperature > 0, f"temperature={self.temperature}: needs a number above 0")
 
     def check(self, task: Task) -> None:
-        self._head(task)  # A module without a head is refused now, and not by every client.
+        self._head(task)  # Reject a module without a head now, not in every client.
 
     def _head(self, task: Task) -> nn.Module:
         """The layer whose inputs are the features."""
@@ -138,7 +138,7 @@ def _network(flat: FlatModel, trained: Tensor) -> dict[str, NDArray[np.float32]]
 
 
 class Contrast:
-    """Cross entropy, and `mu` times the contrast to the global and to the previous network."""
+    """Cross entropy plus `mu` times the contrast with the global and the previous network."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Contrast:
         self.strength, self.temperature = moon.mu, moon.temperature
 
     def __call__(self, batch: Examples) -> Tensor:
-        # First the others: in between the forward and the backward pass nobody may write to the weights.
+        # The other networks first: weights must not change between the forward and the backward pass.
         towards, away = self._others_features(batch)
         logits, features = self._forward(batch)
         return functional.cross_entropy(logits, batch.labels) + self.strength * contrast(
@@ -159,7 +159,7 @@ class Contrast:
         )
 
     def _forward(self, batch: Examples) -> tuple[Tensor, Tensor]:
-        """Outputs and features: whatever the module is, features are what its head is given."""
+        """Outputs and features; for any module, features are the inputs of its head."""
         seen: list[Tensor] = []
         handle = self.head.register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
         try:

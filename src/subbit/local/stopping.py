@@ -1,4 +1,4 @@
-"""Early stopping of a client's turn, on a part of its own data that it does not train on. Never on test data."""
+"""Early stopping of a client's turn, on held-out examples of its own training data. Never on test data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ VALIDATION_BATCH = 512
 
 @dataclass(frozen=True)
 class StoppedLocal(Local):
-    """`epochs` is the most that a turn may have."""
+    """Local training with early stopping; `epochs` is the maximum per turn."""
 
     patience: int | None = None
-    """Stop a turn after so many epochs without a better validation loss; none: train all epochs."""
+    """Stop a turn after this many epochs without a better validation loss; none: train all epochs."""
     min_delta: float = 1e-4
-    """By how much a validation loss must be better to count."""
+    """Minimum improvement of the validation loss."""
     holdout: float = 1 / 12
-    """With `patience`: the share of a client's examples that is not trained on but decides when to stop."""
+    """With `patience`: the share of a client's examples held out for validation."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,16 +37,16 @@ class StoppedLocal(Local):
         require(0 <= self.holdout < 1, f"holdout={self.holdout}: needs a share from 0 up to, not including, 1")
 
     def split(self, data: Examples, key: int) -> tuple[Examples, Examples]:
-        """What is trained on, and what is held out: a random choice that depends on the key alone."""
+        """The training and the held-out examples: a random split that depends only on the key."""
         count = 0 if self.patience is None else int(self.holdout * len(data))
         order = numpy_generator(key).permutation(len(data))
         return (data.select(order[count:]) if count else data), data.select(order[:count])
 
 
 class Stopping:
-    """The `finished` of one turn: `write(epoch)` puts the network to be judged into the flat model.
+    """The `finished` hook of one turn: `write(epoch)` writes the network to evaluate into the flat model.
 
-    A client too small to hold anything out is judged by its training loss.
+    If a client is too small to hold anything out, its training loss is used.
     """
 
     def __init__(self, settings: StoppedLocal, task: Task, held_out: Examples, write: Callable[[int], object]) -> None:
@@ -69,7 +69,7 @@ class Stopping:
 
 
 def validation_loss(task: Task, examples: Examples) -> float:
-    """Mean cross entropy of the network as it is written."""
+    """Mean cross entropy of the network as written to the flat model."""
     task.flat.evaluation_mode()
     total = 0.0
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Local training bound to a task and a map: plain, regularised, private, or until it no longer helps."""
+"""Local training bound to a task and a map, optionally with a regulariser, privacy or early stopping."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from subbit.privacy.sampling import Sampling, system_key
 
 @dataclass(frozen=True)
 class LocalWeights(Local):
-    """Local training of weights: with a regulariser and with privacy, where they are asked for."""
+    """Local training of weights, optionally with a regulariser and privacy."""
 
     regulariser: Regulariser = choice("regulariser", NoRegulariser())
     privacy: NoPrivacy | Privacy = choice("privacy", NoPrivacy())
@@ -36,17 +36,17 @@ class LocalWeights(Local):
     def draw_batches(self, count: int, key: int) -> Iterator[NDArray[np.int64]]:
         if not isinstance(self.privacy, Privacy):
             return super().draw_batches(count, key)
-        # Who knows which examples are in a batch is not protected by the others that might have been.
+        # The guarantee only holds if it is unknown which examples are in a batch.
         repeatable = self.privacy.noise_source == "seed"
         return Sampling(count, self.batch_size).batches(key if repeatable else system_key())
 
 
 class Trainer:
-    """Trains vectors of one task by one map."""
+    """Trains the vectors of one task with one map."""
 
     def __init__(self, task: Task, local: Local, bound: BoundMap) -> None:
         self.task, self.local, self.map = task, local, bound
-        require(local.rate >= 0, f"learning_rate={local.rate}: needs a number from 0 up")  # Words are refused now.
+        require(local.rate >= 0, f"learning_rate={local.rate}: needs a number from 0 up")  # Words are rejected.
         self.regulariser: Regulariser = NoRegulariser()
         self.mechanism: GaussianMechanism | None = None
         if isinstance(local, LocalWeights):
@@ -67,7 +67,7 @@ class Trainer:
             )
 
     def train(self, trained: Tensor, data: Examples, turn: Turn, hooks: Hooks = PLAIN) -> dict[str, float]:
-        """Train the vector in place; what was observed on the way."""
+        """Train the vector in place; returns observations."""
         self.map.begin(turn)
         asked = self.regulariser.begin(self.task, trained, turn)
         stopping: Stopping | None = None
@@ -90,6 +90,6 @@ class Trainer:
         return {"loss": loss} if stopping is None else {"loss": loss, "epochs": stopping.epochs}
 
     def _write(self, trained: Tensor, turn: Turn, epoch: int) -> None:
-        """The network that early stopping judges."""
+        """Write the network that early stopping evaluates."""
         key = derive_key(self.task.seed, "validation", turn.round_number, turn.client, epoch)
         self.map.network.write(trained, self.task.flat.weights, key)

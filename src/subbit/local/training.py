@@ -1,4 +1,4 @@
-"""Local training, the same for every method: batches, forward, backward, one optimiser over one flat vector."""
+"""Local training, shared by all methods: batches, forward, backward, one optimiser over one flat vector."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from subbit.models.task import Task, Turn
 
 
 class TrainingError(SubbitError):
-    """Local training that cannot go on, e.g. a loss that is no longer a number. The client counts as failed."""
+    """Local training that cannot continue, e.g. because of a NaN loss. The client counts as failed."""
 
 
 @dataclass(frozen=True)
 class Local:
-    """How a client trains in its turn. The optimiser starts anew in every turn."""
+    """How a client trains in its turn. The optimiser is reset in every turn."""
 
     epochs: int = 1
     batch_size: int = 64
     optimizer: OptimizerPiece = choice("optimizer", Adam())
     learning_rate: float | Literal["auto", "paper"] = 1e-3
-    """The words are for methods that have a rate for each of their ways to train."""
+    """The words are for methods with a default rate for each way of training."""
     gradient_clip: float | None = None
-    """Longer gradients are scaled down to this norm before each step; none: no bound."""
+    """Clip gradients to this norm before each step; none: no clipping."""
     normalise: bool = False
-    """Divide the gradient by its root mean square in every step: for SGD, whose learning rate then means the same on
-    every network."""
+    """Divide the gradient by its root mean square in every step. For SGD: makes the learning rate comparable across
+    networks."""
     warmup_rounds: int = 0
-    """The learning rate rises linearly over that many first rounds of the run."""
+    """The learning rate rises linearly over this many first rounds of the run."""
     schedule: Literal["constant", "cosine"] = "constant"
     """`cosine`: the learning rate falls to nearly zero over the rounds of the run."""
     schedule_every: Literal["round", "step"] = "round"
@@ -60,7 +60,7 @@ class Local:
         require(self.warmup_rounds >= 0, f"warmup_rounds={self.warmup_rounds}: needs a number from 0 up")
 
     def rate_factor(self, round_number: float, rounds: int) -> float:
-        """What the learning rate is multiplied by in that round.
+        """Factor on the learning rate in the given round.
 
         >>> [Local(warmup_rounds=3).rate_factor(number, 10) for number in range(5)]
         [0.25, 0.5, 0.75, 1.0, 1.0]
@@ -78,26 +78,26 @@ class Local:
         return self.optimizer.make(trained, self.rate)
 
     def draw_batches(self, count: int, key: int) -> Iterator[NDArray[np.int64]]:
-        """The examples of every step of an epoch, by position."""
+        """The indices of the examples for each step of an epoch."""
         return batches(count, self.batch_size, key)
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """Where a turn differs from plain training."""
+    """Customisation of a turn."""
 
     objective: Callable[[Examples], Tensor] | None = None
     """Loss of a batch, instead of the cross entropy of the module's outputs."""
     backward: Callable[[Examples], float] | None = None
-    """Loss of a batch, its gradient left in `flat.gradient`, instead of forward and backward altogether."""
+    """Replaces forward and backward: returns the loss of a batch and leaves its gradient in `flat.gradient`."""
     adjust: Callable[[Tensor, Tensor], object] | None = None
-    """Changes the gradient of the trained vector, in place: (trained, gradient)."""
+    """Modifies the gradient of the trained vector, in place: (trained, gradient)."""
     constrain: Callable[[Tensor], object] | None = None
-    """Changes the trained vector, in place, after every step."""
+    """Modifies the trained vector, in place, after every step."""
     finished: Callable[[int, float], bool] | None = None
-    """Asked after every epoch, with its number and mean loss, whether that was enough."""
+    """Called after every epoch with its number and mean loss; returns whether to stop."""
     optimizer: torch.optim.Optimizer | None = None
-    """Of the trained vector, instead of the one that the settings make."""
+    """Optimiser of the trained vector, instead of the configured one."""
 
 
 PLAIN = Hooks()

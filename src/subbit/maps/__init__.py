@@ -1,4 +1,4 @@
-"""Maps: which vector a method trains, and the weights of the network that follow from it. Importing registers ours."""
+"""Maps: which vector a method trains, and how it determines the network's weights. Importing registers ours."""
 
 from subbit.maps import masks as masks
 from subbit.maps import projection as projection

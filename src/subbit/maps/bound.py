@@ -1,8 +1,8 @@
-"""The seam of maps. A piece holds the options; bound to a task it knows the network.
+"""Interface of maps. A map holds the options; bound to a task it knows the network.
 
-Some maps are probabilistic: what is trained stands for the chance of a bit at each place. Probabilities that two sides
-must agree on are 32-bit integer thresholds, theta * 2^32 (`subbit.codecs.sampler`), and scores are floats that only one
-side uses.
+Some maps are probabilistic: the trained vector determines the probability of a bit at each place. Probabilities that
+two sides must agree on are 32-bit integer thresholds, theta * 2^32 (`subbit.codecs.sampler`); scores are floats that
+only one side uses.
 """
 
 from __future__ import annotations
@@ -28,82 +28,82 @@ FULL = float(1 << 32)
 
 
 class BoundMap(ABC):
-    """A map of one task."""
+    """A map bound to a task."""
 
     vector: str = "weights"
     """Name of the trained vector on the wire and in the state."""
     size: int
-    """Of the trained vector."""
+    """Size of the trained vector."""
     network: Reparametrisation
     networks: tuple[str, ...] = ("trained",)
-    """What a vector stands for; more than one where it is a distribution."""
+    """Networks that a vector defines; more than one if it is a distribution."""
     primary: str = "trained"
-    """The network by which a run is judged."""
+    """The network on which a run is evaluated."""
     statistics: bool = False
-    """Whether running statistics of the module travel beside the vector."""
+    """Whether the module's running statistics are sent with the vector."""
 
     @abstractmethod
     def start(self) -> Vector:
-        """The vector with which the server starts the main phase."""
+        """The server's vector at the start of the main phase."""
 
     def known(self) -> Vector:
-        """The vector that everybody has before the first broadcast: follows from the configuration alone."""
+        """The vector known to all sides before the first broadcast; follows from the configuration alone."""
         return self.start()
 
     def begin(self, turn: Turn) -> None:
-        """Asked before each turn."""
+        """Called before each turn."""
         return
 
     def received(self, vector: Vector) -> Tensor:
-        """What a client starts to train from."""
+        """The tensor from which a client starts training."""
         return torch.from_numpy(vector.copy())
 
     def finished(self, trained: Tensor) -> Tensor:
-        """What of the trained vector is spoken of."""
+        """The part of the trained vector that is uploaded."""
         return trained
 
     def settled(self, vector: Vector) -> Vector:
-        """The server's vector after a step, kept where it means something."""
+        """The server's vector after a step, projected back to valid values."""
         return vector
 
     def farthest(self) -> float | None:
-        """Bound on the magnitude of any value of the vector; none: there is none."""
+        """Bound on the magnitude of the vector's values, if there is one."""
         return None
 
     def refuse(self, vector: Vector) -> None:
-        """`PayloadError` for a vector with which no training ends."""
+        """Raises `PayloadError` for a vector that training cannot produce."""
         return
 
     def constrain(self, trained: Tensor) -> object:
-        """What the vector is kept to after each step, in place."""
+        """Project the vector to valid values after each step, in place."""
         return None
 
     @abstractmethod
     def write(self, vector: Vector, network: str, key: int) -> None:
-        """Put that network into the flat model."""
+        """Write the given network into the flat model."""
 
 
 class ProbabilityMap(Protocol):
-    """What a map of bits offers beside: chances as integers, which both sides can draw from."""
+    """Additional interface of maps of bits: probabilities as integers from which both sides can draw."""
 
     size: int
 
     def initial_thresholds(self) -> Thresholds:
-        """Known to everybody from the configuration."""
+        """Known to all sides from the configuration."""
 
     def scores(self, thresholds: Thresholds) -> Tensor:
-        """The vector to be trained, in float32 on this machine only: nothing that both sides must agree on depends on
+        """The vector to train, in float32, used on one machine only: nothing that both sides must agree on depends on
         it."""
 
     def draw(self, thresholds: Thresholds, key: int) -> Bits:
         """One draw of all bits."""
 
     def moved(self, thresholds: Thresholds, before: Tensor, after: Tensor) -> Thresholds:
-        """Thresholds after training: the old ones plus the change, so that a place that did not move keeps its
-        threshold exactly, and training with learning rate 0 flips no bit."""
+        """Thresholds after training: the old ones plus the change, so that an unchanged place keeps its exact threshold
+        and training with learning rate 0 flips no bit."""
 
     def write_thresholds(self, thresholds: Thresholds, network: str, key: int) -> None:
-        """Put one of the networks of these probabilities into the flat model."""
+        """Write one of the networks of these probabilities into the flat model."""
 
 
 class MapPiece(Protocol):

@@ -1,7 +1,7 @@
 """Masks over frozen weights: scores s are trained, the network is w0 * m.
 
-mask        m ~ Bern(theta), theta = sigmoid(s), drawn anew in every step
-threshold   m = [theta >= tau]: nothing is drawn
+    mask        m ~ Bern(theta), theta = sigmoid(s), drawn anew in every step
+    threshold   m = [theta >= tau], without sampling
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Network = Literal["expected", "sampled", "thresholded"]
 
 
 def select_blocks(blocks: int, pretrained: bool) -> str:
-    """What masks are over by default: the last blocks of a pre-trained network, else everything."""
+    """The default selection of masks: the last blocks of a pre-trained network, else all weights."""
     return f"last {min(5, blocks)} blocks: weights" if blocks and pretrained else "all: weights"
 
 
@@ -45,14 +45,15 @@ class MaskMap:
     name: ClassVar[str] = "mask"
     trains_weights: ClassVar[bool] = False
     weights: Literal["auto", "keep", "signed", "signed-e"] = "auto"
-    """The frozen weights: the module's own (`keep`), or their signs times one constant in each tensor, sqrt(2 / fan-in)
-    or, as in the code of FedPM's authors, e / sqrt(fan-in). `auto`: `keep` on pre-trained weights, else `signed`."""
+    """The frozen weights: the module's own (`keep`), or their signs times one constant per tensor, sqrt(2 / fan-in) or,
+    as in the code of FedPM's authors, e / sqrt(fan-in). `auto`: `keep` on pre-trained weights, else `signed`."""
     theta_init: float | Literal["auto", "normal"] = "auto"
-    """Chance of a one at the start; `normal`: scores from N(0, 1); `auto`: 0.95 on pre-trained weights, else normal."""
+    """Initial probability of a one; `normal`: scores from N(0, 1); `auto`: 0.95 on pre-trained weights, else normal."""
     straight_through: Literal["identity", "theta"] = "identity"
-    """Gradient of the draw: dL/dm * theta (1 - theta), or that times theta as in the code of FedPM's authors."""
+    """Gradient of the sampling step: dL/dm * theta (1 - theta), or that times theta as in the code of FedPM's
+    authors."""
     evaluation: Network = "expected"
-    """Which network's accuracy is the accuracy of the run: w0 * theta, w0 * m, or w0 * [theta >= 1/2]."""
+    """The network whose accuracy is reported: w0 * theta, w0 * m, or w0 * [theta >= 1/2]."""
 
     def __post_init__(self) -> None:
         if isinstance(self.theta_init, float):
@@ -68,13 +69,13 @@ class MaskMap:
 @register("map", "threshold")
 @dataclass(frozen=True)
 class ThresholdMap(MaskMap):
-    """Scores of a mask over frozen weights that a threshold decides: w0 * [sigmoid(s) >= tau]."""
+    """Scores of a thresholded mask over frozen weights: w0 * [sigmoid(s) >= tau]."""
 
     name: ClassVar[str] = "threshold"
     tau: float = 0.5
-    """A weight is kept where its theta is at least this."""
+    """A weight is kept if its theta is at least this."""
     straight_through: Literal["identity"] = "identity"
-    """The factor theta belongs to the code of FedPM, which draws its masks."""
+    """The factor theta is specific to FedPM's code, which samples its masks."""
     evaluation: Network = "thresholded"
 
     def __post_init__(self) -> None:
@@ -83,7 +84,7 @@ class ThresholdMap(MaskMap):
 
 
 class Mask(BoundMap):
-    """A mask of one task, drawn or by a threshold."""
+    """A sampled or thresholded mask of one task."""
 
     vector = "scores"
     networks = ("expected", "sampled", "thresholded")
@@ -134,12 +135,12 @@ class Mask(BoundMap):
         return added(thresholds, change.numpy())
 
     def draw(self, thresholds: Thresholds, key: int) -> Bits:
-        """One mask: drawn, or, where a threshold decides, the only one that there is."""
+        """One mask: sampled or, with a threshold, the only one."""
         by_threshold = isinstance(self.piece, ThresholdMap)
         return self.cut_mask(thresholds) if by_threshold else sample_bits(thresholds, key)
 
     def cut_mask(self, thresholds: Thresholds) -> Bits:
-        """[theta >= tau], decided by integers: theta is threshold / 2^32."""
+        """[theta >= tau], computed with integers: theta is threshold / 2^32."""
         return pack_bits(thresholds >= self.cut)
 
     def write(self, vector: Vector, network: str, key: int) -> None:
@@ -162,7 +163,7 @@ def scores_of_thresholds(thresholds: Thresholds) -> Tensor:
 
 
 def bernoulli_divergence(after: Tensor, before: Tensor) -> Tensor:
-    """KL(Bern(sigmoid(after)) || Bern(sigmoid(before))) without ever forming log(theta).
+    """KL(Bern(sigmoid(after)) || Bern(sigmoid(before))), computed without log(theta).
 
     sigmoid(a) (a - b) + softplus(b) - softplus(a)
     """
@@ -171,6 +172,7 @@ def bernoulli_divergence(after: Tensor, before: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1)
 def normal_scores_table() -> Thresholds:
-    """sigmoid(s) at 1024 quantiles of s ~ N(0, 1), rounded to 16 bits so that no libm's last digit shows."""
+    """sigmoid(s) at 1024 quantiles of s ~ N(0, 1), rounded to 16 bits so that differences between libm versions
+    vanish."""
     middle = [NormalDist().inv_cdf((index + 0.5) / 1024) for index in range(1024)]
     return np.array([round(65536 / (1 + math.exp(-score))) << 16 for score in middle], dtype=np.uint32)

@@ -35,32 +35,32 @@ from subbit.models.task import Task, Turn
 @register("map", "projection")
 @dataclass(frozen=True)
 class ProjectionMap:
-    """Few probabilities, of whose bits the weights are a random sparse map."""
+    """A few probabilities; the weights are a random sparse map of their bits."""
 
     name: ClassVar[str] = "projection"
     trains_weights: ClassVar[bool] = False
     compression: float = 8.0
     """m / n: weights per trained probability."""
     degree: int = 10
-    """Values in each row of Q; at most n."""
+    """Nonzeros in each row of Q; at most n."""
     q_variance: float = 6.0
-    """Values of a row have the variance q_variance / (degree * fan-in). With uniform p, 6 gives Q p the variance of
-    Kaiming's initialisation, and 4 gives it to Q z, which is what trains."""
+    """The values of a row have variance q_variance / (degree * fan-in). With uniform p, 6 gives Q p the variance of
+    Kaiming initialisation, and 4 gives it to Q z, which is what is trained."""
     around: Literal["auto", "zero", "initial"] = "auto"
     """w = Q z, or w = w0 + spread * Q (z - 1/2); `auto`: `initial` for pre-trained networks, else `zero`."""
     spread: float = 0.1
-    """Around initial weights: how far from them, in units of Q."""
+    """Around initial weights: the distance from them, in units of Q."""
     p_init: float | Literal["auto", "uniform", "half"] = "auto"
-    """How p starts: uniform, 1/2 everywhere, or Beta(p_init, p_init); `auto`: half around initial weights, else
+    """Initial p: uniform, 1/2 everywhere, or Beta(p_init, p_init); `auto`: half around initial weights, else
     uniform."""
     training: Literal["sampled", "continuous"] = "sampled"
-    """Train through draws, or through p itself."""
+    """Train with sampled bits, or with p itself."""
     resample: Literal["batch", "round"] = "batch"
     """New uniforms for every batch, or the same ones for a whole turn."""
     gate: Literal["inward", "strict"] = "inward"
-    """Where s has left (0, 1): gradients pass if they lead back, or not at all."""
+    """If s is outside (0, 1): pass gradients that lead back, or none."""
     evaluation: Network = "expected"
-    """Which network's accuracy is the accuracy of the run: of p, of draws, or of [p >= 1/2]."""
+    """The network whose accuracy is reported: of p, of draws, or of [p >= 1/2]."""
 
     def __post_init__(self) -> None:
         require(1 <= self.compression < math.inf, f"compression={self.compression}: needs a number from 1 up")
@@ -103,7 +103,7 @@ class ProjectedBits(BoundMap):
             base = task.flat.initial - torch.from_numpy(middle)
         self.network = Projected(self.projection, base, training=piece.training, gate=piece.gate)
         self.primary = piece.evaluation
-        # Who has drawn another Q refuses the broadcast.
+        # A client that has drawn another Q rejects the broadcast.
         self.vector = f"p-{self.projection.fingerprint()}"
 
     def _refuse_norms(self) -> None:
@@ -135,7 +135,7 @@ class ProjectedBits(BoundMap):
         return torch.from_numpy(probabilities(as_thresholds(vector.astype(np.float64) * FULL)))
 
     def finished(self, trained: Tensor) -> Tensor:
-        # Within a turn s may leave [0, 1].
+        # During a turn s may leave [0, 1].
         return trained.clamp(0, 1)
 
     def scores(self, thresholds: Thresholds) -> Tensor:

@@ -1,4 +1,4 @@
-"""The weights themselves are trained; and how a method lets its user choose another map."""
+"""The map of methods that train the weights themselves, and the choice between maps."""
 
 from __future__ import annotations
 
