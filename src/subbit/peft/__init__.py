@@ -1,4 +1,4 @@
-"""Parameter-efficient tuning: few parameters beside frozen ones, added to any transformer in place."""
+"""Parameter-efficient tuning: a few trained parameters next to frozen ones, added in place to any transformer."""
 
 from subbit.peft.tuning import TUNINGS as TUNINGS
 from subbit.peft.tuning import Tuning as Tuning

@@ -1,7 +1,7 @@
-"""Bottleneck adapters: h + up(GELU(down(h))) on the output of every feed-forward part, before the residual sum.
+"""Bottleneck adapters: h + up(GELU(down(h))) on the output of every feed-forward layer, before the residual sum.
 
-Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019; placed as in Pfeiffer et al.,
-"AdapterHub", EMNLP 2020. `up` starts at zero, so that the network starts unchanged to the last bit.
+Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019; placed as in Pfeiffer et al., "AdapterHub",
+EMNLP 2020. `up` starts at zero, so the network is initially unchanged, bit for bit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Adapter(nn.Module):
 def add_adapters(module: nn.Module, bottleneck: int) -> None:
     for block in transformer_blocks(module, "tuning=adapter").values():
         layer = feed_forward_output(block)
-        # A child and a hook, rather than a wrapper: the frozen parameters keep their names.
+        # A child module and a hook instead of a wrapper, so that the frozen parameters keep their names.
         layer.add_module("adapter", Adapter(layer.out_features, bottleneck))
         layer.register_forward_hook(_adapted)
 

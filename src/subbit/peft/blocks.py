@@ -1,4 +1,4 @@
-"""The blocks of a transformer and the layers in them that modules are added to, found without knowing its family."""
+"""Finds the blocks of a transformer and the layers to which modules are added, for any model family."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from subbit.models.select import find_blocks
 
 ATTENTION = re.compile("attention|attn", re.IGNORECASE)
 PROJECTIONS = (("q_proj", "v_proj"), ("query", "value"), ("q_lin", "v_lin"), ("qkv",))
-"""What the layers that make queries and values are called; a layer that makes both, and keys, counts for both."""
+"""Names of the layers that compute queries and values; a layer that computes queries, keys and values counts for
+both."""
 
 
 def transformer_blocks(module: nn.Module, purpose: str) -> dict[str, nn.Module]:
-    """The blocks, first to last, by name. `purpose` says in an error what they were wanted for."""
+    """The blocks, first to last, by name. `purpose` is named in the error message."""
     name, count = find_blocks(module)
     blocks = {f"{name}.{number}".removeprefix("."): module.get_submodule(f"{name}.{number}") for number in range(count)}
     for block in blocks.values():
@@ -28,7 +29,7 @@ def transformer_blocks(module: nn.Module, purpose: str) -> dict[str, nn.Module]:
 
 
 def feed_forward_output(block: nn.Module) -> nn.Linear:
-    """The layer whose output, most often after dropout, is added to the residual stream at the end of a block."""
+    """The layer whose output, usually after dropout, is added to the residual stream at the end of a block."""
     layers = [layer for layer in block.modules() if isinstance(layer, nn.Linear)]
     if not layers:
         raise ModelError(f"{type(block).__name__} has no linear layer: needs one at the end of its feed-forward part")
@@ -41,7 +42,7 @@ def width_of(block: nn.Module) -> int:
 
 
 def query_and_value(block: nn.Module) -> list[str]:
-    """Names, inside the block, of the linear layers that make queries and values."""
+    """Names, relative to the block, of the linear layers that compute queries and values."""
     layers = [name for name, layer in block.named_modules() if isinstance(layer, nn.Linear)]
     for wanted in PROJECTIONS:
         found = [name for name in layers if name.rpartition(".")[2] in wanted]

@@ -1,7 +1,7 @@
-"""LoRA through the peft library: W + (alpha / rank) B A on the layers that make queries and values.
+"""LoRA with the peft library: W + (alpha / rank) B A on the layers that compute queries and values.
 
-Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022. B starts at zero, so that the network starts
-unchanged to the last bit. `save_adapter` writes what plain peft reads.
+Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022. B starts at zero, so the network is
+initially unchanged, bit for bit. `save_adapter` writes files that peft can load.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def add_lora(module: nn.Module, rank: int, alpha: int) -> None:
 
 
 def base_model(module: nn.Module) -> nn.Module:
-    """What peft calls the base model: the backbone of a classifier, as transformers knows it."""
+    """The base model in peft's sense: the backbone of a classifier, as a transformers model."""
     backbone = getattr(module, "backbone", None)
     return backbone if isinstance(backbone, nn.Module) else module
 
 
 def save_adapter(module: nn.Module, folder: Path) -> None:
-    """The LoRA of a trained classifier as a folder for `PeftModel.from_pretrained(backbone, folder)`.
+    """Save the LoRA of a trained classifier as a folder for `PeftModel.from_pretrained(backbone, folder)`.
 
-    The head, which peft knows nothing of, lies beside it in a file of its own: `weight` and `bias` of a linear layer.
+    The head is not part of peft's adapter and is saved in a separate file: `weight` and `bias` of a linear layer.
     """
     from safetensors.torch import save_file
 
@@ -46,7 +46,7 @@ def save_adapter(module: nn.Module, folder: Path) -> None:
         raise ModelError(f"{type(base).__name__} has no LoRA to save: train with method=fedpeft tuning=lora")
     folder.mkdir(parents=True, exist_ok=True)
     state = peft.get_peft_model_state_dict(base)
-    # Trained tensors are views into one buffer, which safetensors refuses: each becomes a tensor of its own.
+    # Trained tensors are views into one buffer, which safetensors rejects, so they are cloned.
     adapter = {f"base_model.model.{name}": tensor.detach().clone() for name, tensor in state.items()}
     save_file(adapter, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     configs["default"].save_pretrained(str(folder))

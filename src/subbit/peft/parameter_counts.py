@@ -1,4 +1,4 @@
-"""How many parameters a tuning trains, counted on the real modules but without weights: on torch's meta device."""
+"""Counts the parameters that a tuning trains, on the real modules without weights (torch's meta device)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from subbit.models.select import select_parameters
 class Count:
     trained: int
     total: int
-    """Of the module with what was added to it."""
+    """Parameters of the module, including added ones."""
 
 
 def _vit_b16() -> Any:
     from transformers import ViTConfig
 
-    return ViTConfig()  # ViT-B/16 on 224x224 is what it is by default.
+    return ViTConfig()  # The default is ViT-B/16 on 224x224.
 
 
 def _videomae_b() -> Any:
@@ -46,7 +46,7 @@ NAMED: dict[str, Callable[[], Any]] = {"vit-b16": _vit_b16, "videomae-b": _video
 
 
 def weightless_classifier(model: str, classes: int) -> nn.Module:
-    """The classifier of that name, on the meta device. Of a folder or a hub name only config.json is read."""
+    """The named classifier on the meta device. From a folder or a hub model only config.json is read."""
     if classes < 1:
         raise ModelError(f"classes={classes}: needs at least 1")
     with explained(model):

@@ -1,13 +1,13 @@
-"""The mean of low-rank changes themselves, instead of the mean of their factors.
+"""Averages LoRA's low-rank changes themselves instead of their factors.
 
-A client's LoRA changes a layer by B_k A_k. mean(B_k) mean(A_k) is another matrix than mean(B_k A_k). The mean of the
-products has a higher rank, up to clients times r, of which the best approximation of rank r is kept: its r largest
-singular directions (Eckart and Young, 1936).
+A client's LoRA changes a layer by B_k A_k. mean(B_k) mean(A_k) differs from mean(B_k A_k). The mean of the products has
+a higher rank, up to clients times r; its best approximation of rank r is kept: the r largest singular directions
+(Eckart and Young, 1936).
 
     U S V' ~ mean_k(B_k A_k)        B = sqrt(3) U S        A = V' / sqrt(3)
 
-The rows of A are as long as those that LoRA starts with, on average 1 / sqrt(3), and never zero: where the mean has
-less than rank r, B has zeros and the direction can still be learned, as at the start.
+The rows of A have about the norm of LoRA's initialisation, 1 / sqrt(3), and are never zero: if the mean has a lower
+rank than r, B has zeros and the direction can still be learned, as at the start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LENGTH = 1 / math.sqrt(3)
 
 @dataclass(frozen=True)
 class Factors:
-    """Where the two factors of one layer lie in a flat vector."""
+    """Positions of one layer's two factors in a flat vector."""
 
     down: slice
     up: slice
@@ -41,7 +41,7 @@ class Factors:
         return result
 
     def write(self, product: NDArray[np.float64], vector: NDArray[np.float64]) -> None:
-        """Put the factors of the matrix of this rank that is nearest to the product into the vector."""
+        """Write the factors of the best rank-r approximation of the product into the vector."""
         left, sizes, right = np.linalg.svd(product.reshape(self.outputs, self.inputs), full_matrices=False)
         vector[self.up] = (left[:, : self.rank] * (sizes[: self.rank] / LENGTH)).reshape(-1)
         vector[self.down] = (right[: self.rank] * LENGTH).reshape(-1)
@@ -62,14 +62,14 @@ def find_factors(template: Template) -> list[Factors]:
 
 
 def products(factors: list[Factors], vector: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The products of all layers, one after the other."""
+    """The products of all layers, concatenated."""
     return np.concatenate([layer.product(vector).reshape(-1) for layer in factors])
 
 
 def with_products(
     factors: list[Factors], vector: NDArray[np.float64], wanted: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The vector, with factors of the wanted products in it."""
+    """The vector with its factors replaced by those of the wanted products."""
     result = vector.copy()
     ends = np.cumsum([layer.outputs * layer.inputs for layer in factors])[:-1]
     for layer, product in zip(factors, np.split(wanted, ends), strict=True):

@@ -1,11 +1,11 @@
-"""Visual prompt tuning: trained tokens before the others, in every block (deep) or at the input alone (shallow).
+"""Visual prompt tuning: trained tokens prepended in every block (deep) or only at the input (shallow).
 
-    deep      x_{i+1} = block_i([prompt_i, x_i]) without the places of the prompt
+    deep      x_{i+1} = block_i([prompt_i, x_i]) without the prompt tokens
     shallow   the prompt enters before the first block, passes through all, and is dropped after the last
 
-Jia et al., "Visual Prompt Tuning", ECCV 2022. Prompts start uniform in +-sqrt(6 / (inputs of a patch + width)), as
-there. Nobody outside the blocks sees the added tokens: pooling stays what it was. An attention mask is widened, and
-every token may attend to the prompt.
+Jia et al., "Visual Prompt Tuning", ECCV 2022. Prompts are initialised uniformly in +-sqrt(6 / (inputs of a patch +
+width)), as in the paper. The added tokens are not visible outside the blocks, so pooling is unchanged. Attention masks
+are widened so that every token may attend to the prompt.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_prompts(module: nn.Module, tokens: int, *, deep: bool) -> None:
 
 
 def _inputs_of_a_patch(module: nn.Module, width: int) -> int:
-    """Texts have no patches: there a token comes from a token."""
+    """Text models have no patches; there the width is used."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Conv3d):
             return math.prod(layer.weight.shape[1:])
@@ -75,7 +75,7 @@ def _drop(tokens: int, block: nn.Module, inputs: Any, output: Any) -> Any:
 def _widen_mask(
     tokens: int, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Blocks of transformers take the attention mask by that name or at its place among the arguments."""
+    """Transformer blocks take the attention mask as a keyword or positional argument."""
     if kwargs.get("attention_mask") is not None:
         return args, {**kwargs, "attention_mask": _widened(kwargs["attention_mask"], tokens)}
     names = list(inspect.signature(block.forward).parameters)
@@ -86,9 +86,9 @@ def _widen_mask(
 
 
 def _widened(mask: Tensor, tokens: int) -> Tensor:
-    """A mask [n, heads, queries, keys] of booleans or of summands, for that many more tokens in front.
+    """Extend a mask [n, heads, queries, keys], boolean or additive, by this many leading tokens.
 
-    What is masked is padding, the same for every query: those of the prompt see what the first token sees.
+    Masks hide padding, the same for every query: prompt tokens see what the first token sees.
     """
     if mask.dim() != 4:
         raise ModelError(f"prompts need an attention mask [n, heads, queries, keys]: found {list(mask.shape)}")

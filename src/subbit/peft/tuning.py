@@ -1,14 +1,14 @@
-"""The ways of tuning: what each adds to a module, and what of the module it trains.
+"""The available tunings: what each adds to a module, and which parameters it trains.
 
     full      everything
-    head      the head alone
+    head      the head only
     bias      every bias: of layers, of norms, of the patch embedding (Ben Zaken et al., "BitFit", ACL 2022)
-    adapter   a bottleneck after each feed-forward part
-    prompt    tokens before the others in each block
-    prefix    tokens before the others at the input
-    lora      low-rank changes of the layers for queries and values
+    adapter   a bottleneck after each feed-forward layer
+    prompt    tokens prepended in each block
+    prefix    tokens prepended at the input
+    lora      low-rank changes of the query and value layers
 
-The head is always trained. Where modules are added, everything that was there stays frozen.
+The head is always trained. If modules are added, all existing parameters stay frozen.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from subbit.peft.prompt import add_prompts
 
 TUNINGS = make_registry("tuning")
 BIAS_PATTERNS = ("*bias", "*.bias_[ih]h_l*")
-"""Names of biases; the second is how recurrent layers call theirs."""
+"""Name patterns of biases; the second is for recurrent layers."""
 
 
 class Tuning(Protocol):
     name: ClassVar[str]
 
     def tune(self, module: nn.Module, key: int) -> str:
-        """Add what this tuning trains, in place, with values drawn from the key; the selection of what is trained."""
+        """Add what this tuning trains, in place, with values drawn from the key; returns the selection of what is
+        trained."""
 
 
 @register("tuning", "full")
 @dataclass(frozen=True)
 class Full:
-    """Everything."""
+    """Trains everything."""
 
     name: ClassVar[str] = "full"
 
@@ -53,7 +54,7 @@ class Full:
 @register("tuning", "head")
 @dataclass(frozen=True)
 class Head:
-    """The head alone."""
+    """Trains only the head."""
 
     name: ClassVar[str] = "head"
 
@@ -64,7 +65,7 @@ class Head:
 @register("tuning", "bias")
 @dataclass(frozen=True)
 class Bias:
-    """Every bias."""
+    """Trains every bias."""
 
     name: ClassVar[str] = "bias"
 
@@ -84,7 +85,7 @@ class Bias:
 @register("tuning", "adapter")
 @dataclass(frozen=True)
 class Adapter:
-    """A bottleneck after each feed-forward part."""
+    """Adds a bottleneck after each feed-forward layer."""
 
     name: ClassVar[str] = "adapter"
     bottleneck: int = 8
@@ -102,7 +103,7 @@ class Adapter:
 @register("tuning", "prompt")
 @dataclass(frozen=True)
 class Prompt:
-    """Tokens before the others in each block."""
+    """Prepends tokens in each block."""
 
     name: ClassVar[str] = "prompt"
     prompt_tokens: int = 10
@@ -120,7 +121,7 @@ class Prompt:
 @register("tuning", "prefix")
 @dataclass(frozen=True)
 class Prefix(Prompt):
-    """Tokens before the others at the input."""
+    """Prepends tokens at the input."""
 
     name: ClassVar[str] = "prefix"
 
@@ -128,13 +129,13 @@ class Prefix(Prompt):
 @register("tuning", "lora")
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank changes of the layers for queries and values."""
+    """Adds low-rank changes to the query and value layers."""
 
     name: ClassVar[str] = "lora"
     lora_rank: int = 4
     lora_alpha: int = 8
     lora_mean: Literal["factors", "product"] = "factors"
-    """What the server averages: A and B each by itself, or BA."""
+    """What the server averages: A and B separately, or BA."""
 
     def __post_init__(self) -> None:
         for key in ("lora_rank", "lora_alpha"):

@@ -1,12 +1,12 @@
-"""Differential privacy of local training: what a client sends hardly depends on any one of its examples.
+"""Differential privacy of local training: an upload hardly depends on any single example of the client.
 
-    sampling      Poisson batches, the ones that accountants assume
-    per_sample    the gradient of every example by itself, clipped, summed
-    budget        how much noise a budget asks for, and what budget some noise amounts to (Opacus)
-    parameters    the keys of a method
-    mechanism     the three together, as a step of local training
-    refusals      runs and networks for which the guarantee would be wrong
-    report        what the run's summary says about it
+    sampling      Poisson batches, as assumed by the accountants
+    per_sample    clipped per-example gradients and their sum
+    budget        the noise needed for a budget, and the budget spent with some noise (Opacus)
+    privacy       the configuration keys
+    mechanism     all of them combined, as a step of local training
+    refusals      rejects networks for which the guarantee would be wrong
+    report        the section of the run's summary
 
-What is guaranteed, and what is not: docs/privacy.md.
+docs/privacy.md describes what is guaranteed and what is not.
 """

@@ -1,12 +1,12 @@
-"""From a budget to noise, and from noise to the budget it amounts to.
+"""Converts a privacy budget to noise, and noise to the budget spent.
 
-A step adds Gaussian noise of standard deviation sigma C to a sum that one example moves by C at most, over a batch into
-which the example came with probability q. Opacus bounds epsilon after many such steps, with
+A step adds Gaussian noise with standard deviation sigma C to a sum over a batch. One example changes the sum by at most
+C and is in the batch with probability q. Opacus bounds epsilon after many such steps, with
 
     rdp   Renyi differential privacy: Mironov, Talwar, Zhang, "Renyi Differential Privacy of the Sampled Gaussian
-          Mechanism", 2019; seconds for each size of a client
-    prv   the distribution of the privacy loss itself: Gopi, Lee, Wutschitz, "Numerical Composition of Differential
-          Privacy", NeurIPS 2021; less noise for the same budget, and up to minutes for each size of a client
+          Mechanism", 2019; takes seconds per client size
+    prv   the distribution of the privacy loss: Gopi, Lee, Wutschitz, "Numerical Composition of Differential
+          Privacy", NeurIPS 2021; less noise for the same budget, but up to minutes per client size
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from subbit.core.errors import ConfigError
 Accountant = Literal["rdp", "prv"]
 
 ORDERS = (1.25, 1.5, 1.75, 2.25, 2.5, 3.5, 4.5, *range(2, 65), 80, 96, 128, 192, 256, 512)
-"""Of Renyi differential privacy: any choice gives a bound, and orders that are no integers take long."""
+"""Orders of Renyi differential privacy: any choice gives a bound; non-integer orders are slow."""
 
 
 def require_opacus() -> None:
@@ -32,7 +32,7 @@ def require_opacus() -> None:
 
 @lru_cache(maxsize=4096)
 def noise_multiplier(epsilon: float, delta: float, rate: float, steps: int, accountant: Accountant) -> float:
-    """The smallest sigma, to within a hundredth of epsilon, with which so many steps stay within the budget."""
+    """The smallest sigma, to within a hundredth of epsilon, with which this many steps stay within the budget."""
     from opacus.accountants.utils import get_noise_multiplier
 
     try:
@@ -53,7 +53,7 @@ def noise_multiplier(epsilon: float, delta: float, rate: float, steps: int, acco
 
 @lru_cache(maxsize=4096)
 def composed_epsilon(sigma: float, delta: float, rate: float, steps: int, accountant: Accountant) -> float:
-    """The epsilon that so many steps with that noise amount to."""
+    """The epsilon of this many steps with that noise."""
     if steps == 0:
         return 0.0
     from opacus.accountants import create_accountant
@@ -65,7 +65,7 @@ def composed_epsilon(sigma: float, delta: float, rate: float, steps: int, accoun
 
 
 def literal_multiplier(epsilon: float, delta: float) -> float:
-    """sigma = sqrt(2 ln(1.25 / delta)) / epsilon: the classical Gaussian mechanism, for one step without sampling.
+    """sigma = sqrt(2 ln(1.25 / delta)) / epsilon: the classical Gaussian mechanism, for one step without subsampling.
 
     Its proof needs epsilon < 1 (Dwork, Roth, "The Algorithmic Foundations of Differential Privacy", 2014, theorem A.1).
 
@@ -76,7 +76,7 @@ def literal_multiplier(epsilon: float, delta: float) -> float:
 
 
 def exact_delta(sigma: float, epsilon: float) -> float:
-    """The delta of one step without sampling, exactly: Balle, Wang, "Improving the Gaussian Mechanism", ICML 2018."""
+    """The exact delta of one step without subsampling: Balle, Wang, "Improving the Gaussian Mechanism", ICML 2018."""
 
     def normal(value: float) -> float:
         return math.erfc(-value / math.sqrt(2)) / 2
@@ -90,9 +90,9 @@ def _options(accountant: Accountant) -> dict[str, Any]:
 
 
 class _quiet(warnings.catch_warnings):
-    """Opacus warns where the best of the orders is the first or the last, and divides by zero on its way at q = 1.
+    """Suppress two warnings of Opacus: if the best order is the first or last one, and a division by zero at q = 1.
 
-    Both bounds are right all the same.
+    Both bounds are valid nevertheless.
     """
 
     def __enter__(self) -> None:

@@ -1,9 +1,9 @@
-"""A private step of local training: clipped gradients of single examples, summed, with Gaussian noise.
+"""A private step of local training: the sum of clipped per-example gradients plus Gaussian noise.
 
     (sum_i g_i min(1, C / |g_i|) + sigma C N(0, 1)) / (q n)
 
-for `train_locally`'s hook `backward`. All that is done with the result afterwards (optimiser, weight decay, codecs,
-residuals of error feedback, aggregation) cannot make it less private.
+used as the hook `backward` of `train_locally`. Post-processing (optimiser, weight decay, codecs, error feedback,
+aggregation) does not weaken the guarantee.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from subbit.privacy.sampling import Sampling, system_key
 
 
 class GaussianMechanism:
-    """What the private turns of all clients of a task share."""
+    """State shared by the private turns of all clients of a task."""
 
     def __init__(self, privacy: Privacy, batch_size: int, epochs: int, task: Task) -> None:
         self.privacy, self.batch_size, self.epochs, self.task = privacy, batch_size, epochs, task
@@ -28,7 +28,7 @@ class GaussianMechanism:
         refuse_module(task, self.gradients)
 
     def noise_multiplier(self, examples: int) -> float:
-        """sigma of a client with so many examples, who may take part in every round."""
+        """sigma for a client with this many examples, which may participate in every round."""
         epochs = self.task.rounds * self.epochs
         return self.privacy.noise_multiplier(Sampling(examples, self.batch_size), epochs)
 
@@ -57,5 +57,5 @@ class PrivateBackward:
         torch.add(gradient, torch.from_numpy(noise), out=gradient)
         self.gradients.flat.gradient.copy_(gradient / self.expected)
         self.step += 1
-        # The loss of a batch is no part of the budget: it is neither reported nor allowed to fail the turn.
+        # The loss is not covered by the budget, so it is neither reported nor able to fail the turn.
         return 0.0

@@ -1,13 +1,13 @@
-"""The gradient of every example by itself, clipped to a norm, summed over the batch.
+"""Per-example gradients, clipped to a norm and summed over the batch.
 
-    g_i = gradient of the loss of example i in everything that is trained, as one vector
+    g_i = gradient of the loss of example i with respect to all trained parameters, as one vector
     sum_i g_i min(1, C / |g_i|)
 
-so that adding or removing one example moves the sum by C at most (Abadi et al., "Deep Learning with Differential
-Privacy", CCS 2016). The network sees a batch of one example, vectorised over the batch by `torch.func`. Opacus gets
-the same gradients from hooks, one kind of layer at a time. Hooks see neither parameters that a module uses without a
-layer (prompts, class tokens) nor the keyword arguments of transformers, and what they miss is wrong without a word;
-what `torch.func` cannot vectorise is an error, and what it can needs no list of layers.
+so that adding or removing one example changes the sum by at most C (Abadi et al., "Deep Learning with Differential
+Privacy", CCS 2016). The network processes one example at a time, vectorised over the batch by `torch.func`. Opacus
+computes the same gradients with hooks for each type of layer. Hooks miss parameters used outside of layers (prompts,
+class tokens) and the keyword arguments of transformers, which silently gives wrong results. `torch.func` raises for
+what it cannot vectorise and needs no list of supported layers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from subbit.data.examples import Examples
 from subbit.models.flat import FlatModel
 
 VALUES_AT_ONCE = 1 << 24
-"""Gradients held at a time, of as many examples as that allows: 64 MB."""
+"""Number of gradient values held at a time (64 MB); limits the examples processed at once."""
 
 
 class PerSampleGradients:
     def __init__(self, flat: FlatModel) -> None:
         self.flat = flat
-        # `different`: a dropout mask of its own for every example.
+        # `different`: a separate dropout mask for every example.
         self._of_each = vmap(grad(self._loss), in_dims=(None, 0, 0), randomness="different")
 
     def _loss(self, parameters: dict[str, Tensor], example: Tensor, label: Tensor) -> Tensor:
@@ -36,17 +36,17 @@ class PerSampleGradients:
         return functional.cross_entropy(outputs, label.unsqueeze(0))
 
     def of_each(self, batch: Examples) -> list[Tensor]:
-        """Per trained parameter, the gradients of all examples, one after the other."""
+        """For each trained parameter, the gradients of all examples, stacked."""
         flat = self.flat
         views = [view.detach() for view in flat.template.views(flat.weights)]
         parameters = dict(zip(flat.template.names, views, strict=True))
-        # The fused attention of a CPU cannot be vectorised: it would be called for one example after the other.
+        # The fused CPU attention cannot be vectorised and would be called for one example after another.
         with sdpa_kernel(SDPBackend.MATH):
             gradients = self._of_each(parameters, batch.inputs, batch.labels)
         return [gradients[name].detach() for name in flat.template.names]
 
     def clipped_sum(self, batch: Examples, bound: float) -> Tensor:
-        """The sum of the clipped gradients, a flat vector; zero for a batch without examples."""
+        """The sum of the clipped gradients as a flat vector; zero for an empty batch."""
         total = torch.zeros_like(self.flat.gradient)
         views = self.flat.template.views(total)
         at_once = max(1, VALUES_AT_ONCE // max(1, self.flat.template.size))
@@ -58,9 +58,9 @@ class PerSampleGradients:
 
 
 def add_clipped(totals: list[Tensor], gradients: list[Tensor], bound: float) -> None:
-    """Add the clipped gradient of every example to the totals, all tensors of an example under one norm.
+    """Add the clipped gradient of every example to the totals; the norm of an example is over all tensors.
 
-    An example whose gradient is not finite counts as zero: a bound that infinities break is none.
+    An example whose gradient is not finite counts as zero, since infinities would violate the bound.
     """
     norms = torch.stack([gradient.flatten(1).double().square().sum(1) for gradient in gradients]).sum(0).sqrt()
     finite = torch.isfinite(norms)

@@ -1,4 +1,4 @@
-"""Differential privacy as a piece of local training: what noise on the gradients of clients promises."""
+"""Differential privacy as an option of local training: noise on the clients' gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from subbit.privacy.budget import exact_delta, literal_multiplier, noise_multipl
 from subbit.privacy.sampling import Sampling
 
 make_registry("privacy")
-LARGEST_EPSILON = 100.0  # e^100 is no protection, and searching for such a sigma may never end.
+LARGEST_EPSILON = 100.0  # e^100 is no protection, and the search for such a sigma may not terminate.
 
 
 @register("privacy", "none")
@@ -33,12 +33,12 @@ class Privacy:
     epsilon: float = 5.0
     delta: float = 1e-3
     max_gradient_norm: float = 1.0
-    """The gradient of each example is scaled down to this norm, and the noise is in proportion to it."""
+    """The gradient of each example is clipped to this norm; the noise is proportional to it."""
     accountant: Literal["rdp", "prv"] = "rdp"
-    """How steps are added up. `prv` needs less noise and more time."""
+    """How steps are composed. `prv` needs less noise but more time."""
     noise_source: Literal["seed", "system"] = "seed"
-    """What noise and batches are drawn from. `seed` can be repeated, also by everyone who knows the seed; `system` asks
-    the operating system."""
+    """Source of noise and batches. `seed` is reproducible, also for anyone who knows the seed; `system` uses the
+    operating system's randomness."""
 
     def __post_init__(self) -> None:
         require(
@@ -51,20 +51,20 @@ class Privacy:
         require_opacus()
 
     def noise_multiplier(self, sampling: Sampling, epochs: int) -> float:
-        """sigma of a client that may train for so many epochs."""
+        """sigma for a client that may train for this many epochs."""
         return noise_multiplier(self.epsilon, self.delta, sampling.rate, epochs * sampling.steps, self.accountant)
 
 
 @register("privacy", "per-step")
 @dataclass(frozen=True)
 class PrivacyPerStep(Privacy):
-    """The classical sigma for a single step, not composed; the summary says what it amounts to."""
+    """The classical sigma for a single step, not composed; the summary reports the resulting epsilon."""
 
     name: ClassVar[str] = "per-step"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The classical sigma is proven for epsilon < 1, and holds for somewhat more.
+        # The classical sigma is proven for epsilon < 1, and holds slightly beyond.
         true_delta = exact_delta(literal_multiplier(self.epsilon, self.delta), self.epsilon)
         require(
             true_delta <= self.delta,

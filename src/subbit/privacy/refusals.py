@@ -1,4 +1,4 @@
-"""Networks for which a guarantee would be wrong: refused before the first round, saying why."""
+"""Rejects, before the first round, networks for which a privacy guarantee would be wrong."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _refuse_statistics(flat: FlatModel) -> None:
 
 
 def _refuse_what_cannot_be_vectorised(task: Task, gradients: PerSampleGradients) -> None:
-    """Two examples of zeros on trial. The layer that was entered last is the one to blame."""
+    """Try two examples of zeros. The error message names the last layer entered."""
     module, entered = task.flat.module, [("", task.flat.module)]
 
     def watch(name: str, layer: nn.Module) -> Any:

@@ -1,4 +1,4 @@
-"""What a run's summary says about privacy: what was asked, and what the steps that were taken amount to."""
+"""The privacy section of a run's summary: the requested guarantee, and what was spent."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from subbit.privacy.sampling import Sampling
 
 @dataclass(frozen=True)
 class PrivacyReport:
-    """The guarantee of a run under differential privacy. All numbers are those of the client they are worst for."""
+    """The guarantee of a run with differential privacy. Each number is that of the worst-off client."""
 
     guarantee: str
-    """In words."""
+    """The guarantee in words."""
     epsilon: float
-    """For each example over the whole run: what was asked for, or, where that was per step, what was spent."""
+    """Epsilon for each example over the whole run: the requested one or, if that was per step, the one spent."""
     epsilon_spent: float
-    """What the steps that were taken amount to."""
+    """Epsilon of the steps actually taken."""
     delta: float
-    """The chance with which the guarantee may fail."""
+    """Probability with which the guarantee may fail."""
     noise_multiplier: float
-    """The smallest of any client: noise over clipping norm."""
+    """Smallest noise multiplier of any client: noise divided by clipping norm."""
     largest_noise_multiplier: float
-    """The largest of any client."""
+    """Largest noise multiplier of any client."""
 
 
 def privacy_report(
     mechanism: GaussianMechanism, examples: Mapping[int, int], turns: Mapping[int, int]
 ) -> PrivacyReport:
-    """`examples` and `turns` of each client that took part. All numbers are those of the client they are worst for."""
+    """`examples` and `turns` of each participating client. Each number is that of the worst-off client."""
     privacy, sigmas, spent = mechanism.privacy, [], []
-    # Clients alike in both are counted once: accountants are slow.
+    # Accountants are slow, so clients with equal examples and turns are computed once.
     for size, taken in sorted({(examples[client], taken) for client, taken in turns.items()}):
         sampling = Sampling(size, mechanism.batch_size)
         steps = taken * mechanism.epochs * sampling.steps

@@ -1,8 +1,8 @@
-"""Batches that a privacy accountant can reason about.
+"""Poisson batches, as assumed by privacy accountants.
 
-An epoch over shuffled examples uses every example exactly once, and batches of one size depend on each other; the known
-bounds for that are weak. Under Poisson sampling every example enters every batch by a coin of its own. That is what
-makes a step on a small share of the examples cost little of the budget, and what the accountants assume.
+An epoch over shuffled examples uses every example exactly once, and batches of fixed size depend on each other; the
+known bounds for that are weak. With Poisson sampling every example enters every batch independently. This is why a step
+on a small share of the examples spends little of the budget, and it is what the accountants assume.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from subbit.core.randomness import numpy_generator
 
 
 def system_key() -> int:
-    """A key that nobody knows, in place of one that is derived from the seed."""
+    """A random, secret key, instead of one derived from the seed."""
     return secrets.randbits(64)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a client with that many examples draws its batches."""
+    """How a client with this many examples draws its batches."""
 
     examples: int
     batch_size: int
 
     @property
     def rate(self) -> float:
-        """The probability with which an example enters a batch.
+        """The probability that an example is in a batch.
 
         >>> Sampling(200, 50).rate, Sampling(30, 50).rate
         (0.25, 1.0)
@@ -41,12 +41,12 @@ class Sampling:
 
     @property
     def expected(self) -> float:
-        """Mean size of a batch. Gradients are divided by this and not by the true size, which is private."""
+        """Mean batch size. Gradients are divided by this and not by the actual size, which is private."""
         return self.rate * self.examples
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch, as many as without privacy.
+        """Steps per epoch, as many as without privacy.
 
         >>> Sampling(201, 50).steps
         5
@@ -54,7 +54,7 @@ class Sampling:
         return math.ceil(self.examples / self.batch_size)
 
     def batches(self, key: int) -> Iterator[NDArray[np.int64]]:
-        """One epoch. A batch may be empty: it costs a step all the same."""
+        """The batches of one epoch. A batch may be empty and still counts as a step."""
         generator = numpy_generator(key)
         for _ in range(self.steps):
             yield np.flatnonzero(generator.random(self.examples) < self.rate).astype(np.int64)
