@@ -1,1 +1,1 @@
-"""What leaves a run: the mask of a task as one small file, and a network without its empty parts for a device."""
+"""Export of a run: the mask of a task as one small file, or a smaller network for a device."""

@@ -1,11 +1,11 @@
-"""A network for a device: what `subbit export --shrink` writes, and how it is read again without running any code.
+"""A network for a device: the files of `subbit export --shrink`, and how to load them without executing code.
 
     model.safetensors   every parameter and buffer, with a `DeviceDescription` (see `subbit.export.mask_container`)
     model.onnx          the same network for onnxruntime, for batches of any size
-    report.json         what was cut, and size, latency and memory beside those of the network with its zeros
+    report.json         what was removed, and size, latency and memory compared with the dense network
 
-There is no architecture in the file beyond the name of the model: a reader makes that model and gives every layer the
-size of its tensors in the file.
+The file contains no architecture beyond the model's name: a reader builds that model and resizes every layer to its
+tensors in the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DeviceDescription(Recipe):
 
 
 def dense_copy(trained: TrainedRun) -> nn.Module:
-    """The run's network as it is, with all its zeros, on its own: nothing is trained any more."""
+    """A copy of the run's network with all its zeros; nothing in it is trainable."""
     module = copy.deepcopy(trained.workplace.module)
     module.requires_grad_(False)
     module.zero_grad(set_to_none=True)
@@ -53,7 +53,7 @@ def dense_copy(trained: TrainedRun) -> nn.Module:
 
 
 def device_bytes(trained: TrainedRun, module: nn.Module) -> bytes:
-    """The file of a network that came out of this run; `module` may be smaller than the run's."""
+    """The file contents for a network of this run; `module` may be smaller than the run's."""
     kind = str(trained.workplace.problem.train.inputs.dtype).removeprefix("torch.")
     values = {**recipe_values(trained.workplace), **trained.origin(), "input_type": kind}
     tensors = {name: tensor.detach().numpy() for name, tensor in module_tensors(module).items()}
@@ -61,9 +61,9 @@ def device_bytes(trained: TrainedRun, module: nn.Module) -> bytes:
 
 
 def load_device(source: str | Path | bytes, module: nn.Module | None = None) -> nn.Module:
-    """The network in a `model.safetensors`, in evaluation mode.
+    """Load the network of a `model.safetensors`, in evaluation mode.
 
-    `module` is the architecture where the file's model has no name (one that was given to `fine_tune`); it is copied.
+    `module` is the architecture if the file's model has no name (it was passed to `fine_tune`); it is copied.
     """
     described, arrays = unpack("device", source if isinstance(source, bytes) else read_file(source))
     description = build_description(DeviceDescription, described)
@@ -87,7 +87,7 @@ def load_device(source: str | Path | bytes, module: nn.Module | None = None) -> 
 
 
 def _resize(network: nn.Module, name: str, layer: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Give a layer the sizes of its tensors in the file. That they fit each other shows when the network runs."""
+    """Resize a layer to its tensors in the file. Whether the layers fit together shows when the network runs."""
     if not isinstance(layer, nn.Linear | nn.Conv2d | nn.BatchNorm1d | nn.BatchNorm2d):
         return
     prefix = f"{name}." if name else ""
@@ -104,7 +104,7 @@ def _resize(network: nn.Module, name: str, layer: nn.Module, tensors: dict[str, 
         layer.bias = None
     for own_name, tensor in [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]:
         stored = tensors.get(prefix + own_name)
-        # Kernels keep their sides: a convolution is not told them by its weight alone.
+        # Kernel sizes stay the same: a convolution does not take them from its weight.
         if stored is not None and tensor.is_floating_point() and stored.shape[2:] == tensor.shape[2:]:
             tensor.data = torch.empty_like(stored, dtype=tensor.dtype)
     for own_name, size in _sizes(layer).items():

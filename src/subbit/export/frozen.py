@@ -1,8 +1,7 @@
-"""The weights that a method masks, where they are not the module's own: drawn again as the run drew them.
+"""The frozen weights that a method masks, if they are not the module's own: drawn again as in the run.
 
-Some methods freeze weights of another size or draw than they are given (`fedmask` with its default `weights`). These
-follow from the base, the method's parameters and a few numbers of the run, so a mask file names those and not the
-weights.
+Some methods rescale or redraw the frozen weights (`fedmask` with its default `weights`). These follow from the base,
+the method's parameters and a few numbers of the run, so a mask file stores those instead of the weights.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ NUMBERS = ("classes", "seed", "rounds", "clients", "participants")
 
 
 def frozen_weights(method: Method[Any]) -> Tensor:
-    """What the method's masks are over: all selected places."""
+    """The weights under the method's masks, for all selected places."""
     frozen: Tensor = getattr(getattr(method, "map", None), "frozen", method.task.flat.initial)
     return frozen
 
 
 def describe_preparation(workplace: Workplace) -> str | None:
-    """As JSON, what `prepared_weights` needs; None where the base's own weights are masked."""
+    """What `prepared_weights` needs, as JSON; None if the base's own weights are masked."""
     method = workplace.method("main")
     task = method.task
     if torch.equal(frozen_weights(method), task.flat.initial):

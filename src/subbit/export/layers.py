@@ -1,4 +1,4 @@
-"""Layers cut down: fewer outputs, fewer inputs, a bias where there was none. All in place, nothing else changes."""
+"""Reduces layers in place: fewer outputs, fewer inputs, an added bias."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Layer = nn.Linear | nn.Conv2d
 
 
 class SelectedLinear(nn.Linear):
-    """A linear layer that reads only some of its inputs: `columns` are their numbers."""
+    """A linear layer that reads only some of its inputs: `columns` are their indices."""
 
     columns: Tensor
 
@@ -47,13 +47,13 @@ def take_features_(norm: nn.Module, kept: Tensor) -> None:
 
 
 def add_to_bias_(layer: Layer, values: Tensor) -> None:
-    """`values` are float64, so that many small shares add up before they are rounded once."""
+    """`values` are float64, so that many small terms are summed before rounding once."""
     before = torch.zeros(len(values)) if layer.bias is None else layer.bias.detach()
     layer.bias = _frozen((before.double() + values).float())
 
 
 def select_columns(layer: nn.Linear, columns: Tensor) -> SelectedLinear:
-    """The same layer on these of its inputs; what it does with the others must be nothing."""
+    """The same layer restricted to these inputs; the others must have no effect."""
     selected = SelectedLinear(len(columns), layer.out_features, layer.bias is not None, columns)
     selected.weight = _frozen(layer.weight[:, columns])
     if layer.bias is not None:

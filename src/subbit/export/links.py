@@ -1,12 +1,12 @@
-"""Which layer feeds which: pairs of layers with nothing between them that mixes units.
+"""Finds which layer feeds which: pairs of layers with nothing between them that mixes units.
 
-A *unit* is an output of a linear layer or a filter of a convolution. The module is traced (`torch.export`), and from
-every layer its output is followed through what treats units one by one (activations, evaluated batch normalisation,
-pooling, flattening) to the one layer that reads it. Where anything else comes, such as a sum, a second reader or the
-end of the network, there is no link, and the layer keeps its outputs.
+A *unit* is an output of a linear layer or a filter of a convolution. The module is traced (`torch.export`), and the
+output of every layer is followed through operations that treat units separately (activations, batch normalisation in
+evaluation mode, pooling, flattening) to the only layer that reads it. If anything else follows, such as a sum, a second
+reader or the end of the network, there is no link, and the layer keeps its outputs.
 
-A unit whose weights are all zero has the same value for every input and at every place of its map. A link says what
-becomes of that value on the way.
+A unit whose weights are all zero has the same value for every input and position. A link computes what becomes of that
+value on the way.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ ACTIVATIONS = {
     aten.hardswish_.default, aten.softplus.default, aten.mish.default,
 }  # fmt: skip
 UNCHANGED = {aten.clone.default, aten.contiguous.default, aten.alias.default, aten.detach.default}
-# Padding of a maximum never wins, so a constant map stays constant; that of a mean is zeros.
+# Padding never wins in a maximum, so a constant map stays constant; in a mean, padding counts as zeros.
 POOLS = {aten.max_pool2d.default, aten.adaptive_avg_pool2d.default}
 RESHAPES = {aten.view.default, aten.reshape.default, aten.flatten.using_ints}
 CONVOLUTIONS = {aten.conv2d.default, aten.conv2d.padding}
 
 Step = Callable[[nn.Module, Tensor], Tensor]
-"""From the constants of all units to those behind one operation, in the module as it is by now."""
+"""Maps the constants of all units to those after one operation, in the current state of the module."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Link:
     consumer: str
     steps: tuple[Step, ...]
     norms: tuple[str, ...]
-    """Batch normalisations on the way: they lose the features that the producer loses."""
+    """Batch normalisations in between; they lose the same features as the producer."""
     places: int
-    """Columns of the consumer that one unit takes up: the pixels of its map, once flattened."""
+    """Number of the consumer's columns per unit: the pixels of its map, if flattened."""
     padded: bool
-    """The consumer sees zeros around a map, so that a constant map is not constant to it."""
+    """The consumer pads with zeros, so that a constant map is not constant to it."""
 
     def constants(self, module: nn.Module, values: Tensor) -> Tensor:
         for step in self.steps:
@@ -63,20 +63,20 @@ class Link:
 
 @dataclass(frozen=True)
 class Structure:
-    """What a trace of the module has found."""
+    """The result of tracing the module."""
 
     links: tuple[Link, ...]
     ends: dict[str, str]
-    """Layers whose outputs cannot be cut, with what stands in the way."""
+    """Layers whose outputs cannot be removed, with the reason."""
 
 
 def trace(module: nn.Module, example: Tensor) -> ExportedProgram:
-    """`example` is a batch of at least two inputs; batches may have any size."""
+    """`example` is a batch of at least two inputs; the traced batch size is dynamic."""
     try:
-        # It warns of what LSTMs do to themselves, which changes nothing here.
+        # LSTMs cause a warning that is irrelevant here.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             return torch.export.export(module, (example,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
-    except Exception as error:  # Whatever the user's code and the tracer make of each other.
+    except Exception as error:  # User code may fail in the tracer in any way.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(f"{type(module).__name__} cannot be traced for export: {reason[:300]}") from error
 
@@ -98,7 +98,7 @@ def find_links(module: nn.Module, example: Tensor) -> Structure:
 
 
 def _follow(module: nn.Module, producer: str, node: Node, names: dict[str, str]) -> Link | str:
-    """The link that begins here, or what stands in its way."""
+    """The link that starts here, or the reason why there is none."""
     steps: list[Step] = []
     norms: list[str] = []
     places = 1
@@ -134,7 +134,7 @@ def _follow(module: nn.Module, producer: str, node: Node, names: dict[str, str])
 
 
 def _layer(module: nn.Module, node: Node, names: dict[str, str]) -> str | None:
-    """The module behind a call of a linear layer or an ordinary convolution whose weight nobody else uses."""
+    """The module of a call to a linear layer or an ordinary convolution whose weight is used nowhere else."""
     if node.target is not aten.linear.default and node.target not in CONVOLUTIONS:
         return None
     weight = node.args[1]
@@ -146,7 +146,7 @@ def _layer(module: nn.Module, node: Node, names: dict[str, str]) -> str | None:
 
 
 def _norm(module: nn.Module, node: Node, names: dict[str, str]) -> str | None:
-    """The batch normalisation behind a call in evaluation mode."""
+    """The module of a batch normalisation in evaluation mode."""
     own = [argument for argument in node.args[1:5] if isinstance(argument, Node)]
     owners = {names.get(argument.name, "").rpartition(".")[0] for argument in own}
     alone = all(len(argument.users) == 1 for argument in own)
@@ -175,7 +175,7 @@ def _is_idle_dropout(node: Node) -> bool:
 
 
 def _is_plain_mean(node: Node, before: Node) -> bool:
-    """The mean over places, whose value on a constant map is the constant."""
+    """Whether this is a mean over positions, which leaves a constant map unchanged."""
     if node.target is aten.mean.dim and len(_shape(before)) == 4:
         return {operator.index(axis) % 4 for axis in node.args[1]} <= {2, 3}  # type: ignore[union-attr, arg-type]
     if node.target is aten.avg_pool2d.default:
@@ -185,13 +185,13 @@ def _is_plain_mean(node: Node, before: Node) -> bool:
 
 
 def _is_flattening(node: Node, before: Node) -> bool:
-    """[n, units, ...] to [n, units * ...]."""
+    """Whether this is a reshape of [n, units, ...] to [n, units * ...]."""
     inner = _shape(before)[1:]
     return len(_shape(node)) == 2 and str(_shape(node)[0]) == str(_shape(before)[0]) and _shape(node)[1] == prod(inner)
 
 
 def _padding(node: Node) -> Any:
-    """0 or "valid" where a convolution has none."""
+    """0 or "valid" if a convolution has no padding."""
     padding = node.args[4] if len(node.args) > 4 else 0
     return padding if isinstance(padding, str) else max(_as_list(padding))
 

@@ -1,7 +1,8 @@
-"""Files that leave a run: safetensors with one JSON object as metadata, of which every byte is checked.
+"""Exported files: safetensors with one JSON object as metadata, every byte of which is checked.
 
-A file ends with the SHA-256 of all that it holds, and it must be, byte for byte, what `pack` makes of what `unpack`
-found in it. That finds accidents. A forger writes a right checksum, so whoever unpacks still believes nothing.
+A file ends with the SHA-256 of its contents and must be byte-identical to what `pack` makes of what `unpack` read. This
+detects accidental damage. It does not authenticate: a forged file can have a valid checksum, so readers must still
+validate everything.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Tensors = dict[str, NDArray[Any]]
 
 def pack(kind: str, description: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> bytes:
     text = json.dumps(description, sort_keys=True)
-    # Not `ascontiguousarray`, to which a single number is an array of one.
+    # Not `ascontiguousarray`, which turns a scalar into an array of one.
     whole = {name: np.asarray(array, order="C") for name, array in sorted(tensors.items())}
     digest = hashlib.sha256(f"{kind} {text}".encode())
     for name, array in whole.items():
@@ -39,7 +40,7 @@ def pack(kind: str, description: Mapping[str, Any], tensors: Mapping[str, NDArra
 
 
 def unpack(kind: str, data: bytes) -> tuple[dict[str, Any], Tensors]:
-    """Description and tensors; `FrameError` for anything that `pack` would not have written."""
+    """Description and tensors; raises `FrameError` for anything that `pack` would not have written."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(len(data) - 8, LONGEST_HEADER):
         raise FrameError("truncated", f"not a {kind} file: {len(data)} bytes that begin {data[:8].hex()}")

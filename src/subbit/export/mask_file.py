@@ -1,12 +1,12 @@
-"""The mask of one task as one small file: which weights of a base are kept, and the few values that no mask makes.
+"""The mask of one task as one small file: which weights of a base are kept, and the few values a mask cannot express.
 
-    `mask`          the bits over the selected parameters, by the codec "mask" (exact)
-    `value/NAME`    every tensor that is neither the base's nor a mask of it, e.g. a fitted head
+    `mask`          the bits over the selected parameters, with the codec "mask" (exact)
+    `value/NAME`    every tensor that is neither in the base nor a masked one, e.g. a fitted head
     description     `MaskDescription`, as JSON; the file is one of `subbit.export.mask_container`
 
-The base itself is not in the file. It is identified by SHA-256 over its tensors, so that a mask can only be applied to
-the weights it was trained on. The selection must give the reader's own base the same names and shapes, and the bits are
-decoded into as many places as that base has.
+The base itself is not in the file. It is identified by a SHA-256 of its tensors, so that a mask can only be applied to
+the weights it was trained on. The selection must yield the same names and shapes in the reader's base, which also
+determines the number of bits to decode.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ FULL = 1 << 32  # A threshold is a probability times 2^32.
 
 @dataclass(frozen=True, kw_only=True)
 class MaskDescription(Recipe):
-    """What a mask belongs to: how to make its base, and how to know that it is the right one."""
+    """What a mask belongs to: how to build its base, and how to verify it."""
 
     base: str
-    """SHA-256 of all tensors of the base but those for which the file has values."""
+    """SHA-256 of all tensors of the base except those for which the file has values."""
     selection: str
     template: str
     """Hash of the names and shapes of the selected parameters."""
     ones: str
-    """How many places of each selected parameter are kept, e.g. 19200,6000: layers differ, and codes use it."""
+    """Number of kept places of each selected parameter, e.g. 19200,6000. Layers differ, which the codec uses."""
     batchnorm: Literal["frozen", "batch", "average"]
     preparation: str | None = None
-    """Where the method masks other weights than the base's own: how to draw them (`subbit.export.frozen`)."""
+    """If the method masks weights other than the base's own: how to draw them (`subbit.export.frozen`)."""
     run: str
     method: str
     network: str
@@ -63,7 +63,7 @@ class MaskDescription(Recipe):
 
 @dataclass(frozen=True)
 class MaskFile:
-    """A mask as it is stored: its bits still encoded, because only the base says how many there are."""
+    """A mask as stored: its bits are still encoded, because their number follows from the base."""
 
     description: MaskDescription
     payload: bytes
@@ -76,7 +76,7 @@ class MaskFile:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> MaskFile:
-        """`FrameError` for anything that `to_bytes` would not have written."""
+        """Raises `FrameError` for anything that `to_bytes` would not have written."""
         described, tensors = unpack("mask", data)
         description = build_description(MaskDescription, described)
         mask = tensors.pop("mask", None)
@@ -89,7 +89,7 @@ class MaskFile:
 
 
 def mask_of_run(trained: TrainedRun) -> MaskFile:
-    """What turns the run's base into the network that stands in the module."""
+    """The mask that turns the run's base into the network in the module."""
     method, flat = trained.workplace.method("main"), trained.flat
     base = masked_base(trained.workplace.problem.module, flat, frozen_weights(method))
     kept: list[Tensor] = []
@@ -127,7 +127,7 @@ def mask_of_run(trained: TrainedRun) -> MaskFile:
 
 
 def _selection(trained: TrainedRun) -> str:
-    """The run's own words where they say it all, else every name."""
+    """The run's `select` if it is sufficient, else all names."""
     workplace = trained.workplace
     words, names = workplace.settings.run.select, list(trained.flat.template.names)
     if words == "auto":
@@ -138,7 +138,7 @@ def _selection(trained: TrainedRun) -> str:
 
 
 def known_rates(ones: Sequence[int], template: Template) -> Shared:
-    """What writer and reader of the bits know: in each parameter, the share of places that are kept."""
+    """What writer and reader of the bits know: the share of kept places in each parameter."""
     rates = [min(count * FULL // places, FULL - 1) for count, places in zip(ones, template.counts, strict=True)]
     return Shared(template.size, thresholds=np.repeat(np.array(rates, dtype=np.uint32), template.counts))
 
@@ -153,7 +153,7 @@ def decode_bits(file: MaskFile, template: Template) -> Bits:
 
 
 def masked_base(module: nn.Module, flat: FlatModel, frozen: Tensor) -> dict[str, Tensor]:
-    """The tensors of the module, with those that are masked in place of the selected ones."""
+    """The module's tensors, with the selected ones replaced by the frozen weights."""
     return module_tensors(module) | dict(zip(flat.template.names, flat.template.views(frozen), strict=True))
 
 

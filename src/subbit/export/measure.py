@@ -1,7 +1,7 @@
-"""Two networks side by side: parameters, files, seconds, memory.
+"""Compares two networks: parameters, file sizes, seconds, memory.
 
-Seconds are CPU time of one thread and the least of several runs, with the runs of the two networks taking turns, so
-that a busy or a slow machine strikes both. On an idle machine that is what a user waits.
+Seconds are the minimum CPU time of one thread over several runs. The runs of the two networks alternate, so that load
+on the machine affects both. On an idle machine this is also the elapsed time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Written:
 
 
 def measure(dense: Written, shrunk: Written, inputs: Tensor, folder: Path) -> dict[str, Any]:
-    """`{quantity: {"dense": ..., "shrunk": ...}}`; `folder` is for what the measurement itself needs to write."""
+    """`{quantity: {"dense": ..., "shrunk": ...}}`; `folder` is for temporary files of the measurement."""
     pair = (dense, shrunk)
     found: dict[str, Any] = {
         "parameters": _both([sum(value.numel() for value in one.module.parameters()) for one in pair]),
@@ -59,7 +59,7 @@ def measure(dense: Written, shrunk: Written, inputs: Tensor, folder: Path) -> di
 
 
 def alternating_seconds(functions: Sequence[Callable[[], object]]) -> list[float]:
-    """The least CPU seconds of each, called in turn after one call each to warm up."""
+    """The minimum CPU seconds of each function, called alternately after one warm-up call each."""
     for function in functions:
         function()
     best, spent, runs = [float("inf")] * len(functions), 0.0, 0
@@ -75,7 +75,7 @@ def alternating_seconds(functions: Sequence[Callable[[], object]]) -> list[float
 
 
 def peak_bytes(onnx: Path, batch: Tensor, folder: Path) -> int | None:
-    """What loading and running the network adds to the memory of a process; None where the system does not tell."""
+    """Additional memory of a process that loads and runs the network; None if the system does not report it."""
     inputs = folder / "inputs.npy"
     np.save(inputs, batch.numpy())
     command = [sys.executable, "-m", "subbit.export.peak", str(onnx), str(inputs)]

@@ -1,4 +1,4 @@
-"""An ONNX file as something to call. Loads no torch: a process that runs a network on a device has none."""
+"""Runs an ONNX file. Does not import torch, which devices do not have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def require_packages() -> None:
 
 
 class OnnxModel:
-    """The network of a file in onnxruntime. Its one thread is the caller's."""
+    """The network of a file in onnxruntime, single-threaded."""
 
     def __init__(self, path: Path) -> None:
         require_packages()

@@ -1,4 +1,4 @@
-"""A module as an ONNX file that takes batches of any size."""
+"""Writes a module as an ONNX file with a dynamic batch size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from subbit.core.errors import ModelError
 from subbit.export.links import trace
 from subbit.export.onnx_session import INPUTS, OUTPUTS, require_packages
 
-OPSET = 20  # What torch's exporter writes by itself; a conversion to another one can only lose.
+OPSET = 20  # The default of torch's exporter; converting to another version has no benefit.
 
 
 def write_onnx(module: nn.Module, example: Tensor, path: Path) -> None:
@@ -43,7 +43,7 @@ def write_onnx(module: nn.Module, example: Tensor, path: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter's steps and its remarks on packages that are not needed stay out of our output."""
+    """Suppress the exporter's progress messages and hints about optional packages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

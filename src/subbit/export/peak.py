@@ -1,7 +1,7 @@
 """Memory that a network takes on a device: `python -m subbit.export.peak model.onnx inputs.npy`.
 
-A process of its own, which has loaded onnxruntime and nothing else, reads the model and runs it once. Printed is by how
-many bytes that raised the most memory the process ever had.
+A separate process that has only loaded onnxruntime reads the model and runs it once. Prints the increase of the
+process's peak memory in bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from subbit.export.onnx_session import OnnxModel
 
 
 def status_bytes(field: str) -> int:
-    """Of this process, as Linux tells it."""
+    """A field of /proc/self/status on Linux."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
 
@@ -25,7 +25,7 @@ def main(model: Path, inputs: Path) -> None:
     import onnxruntime  # noqa: F401 - before the count begins
 
     batch = np.load(inputs, allow_pickle=False)
-    Path("/proc/self/clear_refs").write_text("5")  # The most so far is what there is now: importing does not count.
+    Path("/proc/self/clear_refs").write_text("5")  # Resets the peak to the current value, so that imports do not count.
     before = status_bytes("VmHWM")
     OnnxModel(model)(batch)
     print(json.dumps({"added": status_bytes("VmHWM") - before}))

@@ -1,4 +1,4 @@
-"""How to make the network of a run again: a name, a key and a few numbers, from a file that nobody vouches for."""
+"""How to rebuild the network of a run: a name, a key and a few numbers, from an untrusted file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from subbit.core.values import build, require
 from subbit.models import load_classifier
 from subbit.runtime.workplace import Workplace
 
-# What is built from a file must not be as large as the file likes. Beyond, a base is given as a module.
+# Limits on what an untrusted file can make us allocate. For larger networks the base must be given as a module.
 MOST_CLASSES, MOST_INPUTS = 1 << 16, 1 << 18
 
 Described = TypeVar("Described")
@@ -26,7 +26,7 @@ class Recipe:
     model_key: int
     classes: int
     input_shape: str
-    """Of one input, e.g. 1x28x28."""
+    """Shape of one input, e.g. 1x28x28."""
     pretrained: bool
     pooling: str
     revision: str = "main"
@@ -45,7 +45,7 @@ class Recipe:
         return tuple(int(side) for side in sides)
 
     def make(self) -> nn.Module:
-        """The network as the run was given it."""
+        """The network as it was before the run."""
         return load_classifier(
             self.model,
             self.classes,
@@ -72,7 +72,7 @@ def recipe_values(workplace: Workplace) -> dict[str, Any]:
 
 
 def build_description(schema: type[Described], values: dict[str, Any]) -> Described:
-    """The description in a file, every field checked; what does not fit is the file's fault."""
+    """The description in a file, with every field checked; raises `FrameError` if invalid."""
     try:
         return build(schema, values)
     except (SubbitError, TypeError, ValueError) as error:
@@ -80,5 +80,5 @@ def build_description(schema: type[Described], values: dict[str, Any]) -> Descri
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers, in the order of the module: what is no state (a mean of pixels) counts, too."""
+    """All parameters and buffers in the module's order, including non-persistent ones (e.g. a pixel mean)."""
     return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])

@@ -1,11 +1,11 @@
-"""One base in memory, many tasks: a mask turns the base into the network of its task, another mask into another's.
+"""One base in memory for many tasks: applying a task's mask turns the base into the network of that task.
 
-    model = subbit.load("subbit/vit-micro", "digits.mask")      builds the base, checks that it is the right one
-    letters = model.read("letters.mask")                        checked against the base and decoded, not applied
+    model = subbit.load("subbit/vit-micro", "digits.mask")      builds and verifies the base
+    letters = model.read("letters.mask")                        verifies and decodes, does not apply
     model.switch(letters)                                       one pass over memory: weights = base * bits
 
-The base is kept once, beside the weights that the module computes with. A task that is read costs one bit per selected
-weight and the values of its head.
+The base is stored once, in addition to the module's current weights. Each loaded task takes one bit per selected weight
+and the values of its head.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from subbit.models import FlatModel, find_head
 
 @dataclass(frozen=True)
 class TaskMask:
-    """A mask that was checked against a resident base."""
+    """A mask that was verified against a resident base."""
 
     description: MaskDescription
     bits: Bits
@@ -40,10 +40,10 @@ MaskSource = str | Path | bytes | MaskFile
 
 
 class MaskedModel:
-    """A base and the task that it is masked for. Calling it calls the module, in evaluation mode."""
+    """A base with the mask of a task applied. Calling it calls the module, in evaluation mode."""
 
     def __init__(self, module: nn.Module, mask: MaskSource) -> None:
-        """The module is taken over, not copied: from now on its weights are those of a task."""
+        """The module is not copied; from now on its weights are those of a task."""
         self.module = module
         self.task: TaskMask | None = None
         self._replaced: dict[str, Tensor] = {}
@@ -60,7 +60,7 @@ class MaskedModel:
         return outputs
 
     def read(self, mask: MaskSource) -> TaskMask:
-        """A mask for later: everything is checked and decoded, the module stays as it is."""
+        """Verify and decode a mask for later use; the module is unchanged."""
         file, flat = open_mask(mask), self._flat
         description = file.description
         if (description.template, description.batchnorm) != (flat.template.digest().hex(), flat.batchnorm):
@@ -81,7 +81,7 @@ class MaskedModel:
 
     @torch.no_grad()
     def switch(self, mask: MaskSource | TaskMask) -> None:
-        """Become the network of that task. A mask that does not fit raises and changes nothing."""
+        """Switch to the network of that task. A mask that does not fit raises and changes nothing."""
         task = mask if isinstance(mask, TaskMask) else self.read(mask)
         flat = self._flat
         for name, value in self._replaced.items():
@@ -92,7 +92,7 @@ class MaskedModel:
             if name in flat.template.names:
                 self._tensor(name).copy_(value)
             else:
-                # In place of the base's and not into it: the head of another task may have more classes.
+                # Replaces the base's tensor instead of writing to it: the head of another task may have more classes.
                 self._replaced[name] = self._tensor(name).data
                 self._tensor(name).data = value
         flat.evaluation_mode()
@@ -104,11 +104,11 @@ class MaskedModel:
         return tensor
 
     def _base(self) -> dict[str, Tensor]:
-        """The tensors of the base as it came, whatever task it is masked for."""
+        """The original tensors of the base, regardless of the current task."""
         return masked_base(self.module, self._flat, self._flat.initial) | self._replaced
 
     def _base_digest(self, without: frozenset[str]) -> str:
-        """Hashed once: a base does not change."""
+        """Computed once, since the base does not change."""
         if without not in self._digests:
             self._digests[without] = digest(self._base(), without)
         return self._digests[without]
@@ -119,7 +119,7 @@ class MaskedModel:
         for name, value in values.items():
             if name not in base:
                 raise ModelError(f"the mask brings values for {name}, which the base does not have")
-            # The classes of a head are the task's own affair.
+            # The number of classes of a head may differ.
             free = int(name.startswith(head) and name not in self._flat.template.names)
             if base[name].dtype != value.dtype or base[name].shape[free:] != value.shape[free:] or not value.dim():
                 raise ModelError(
@@ -129,9 +129,9 @@ class MaskedModel:
 
 
 def load(base: str | nn.Module, mask: MaskSource) -> MaskedModel:
-    """The network of a task: a base by its name, or as a module (which is then taken over), under a mask file.
+    """The network of a task: a base by name, or as a module (which is modified), with a mask file.
 
-    A base that has a name but random weights, such as `mlp`, is drawn again as the run drew it.
+    A named base with random weights, such as `mlp`, is drawn again as in the run.
     """
     file = open_mask(mask)
     recipe = file.description
@@ -150,6 +150,6 @@ def open_mask(mask: MaskSource) -> MaskFile:
 
 @njit
 def write_masked(base: NDArray[np.float32], bits: Bits, weights: NDArray[np.float32]) -> None:
-    """weights = base * bits in one pass. A product, so that the sign of a zero is that of training."""
+    """weights = base * bits in one pass. A product, so that zeros have the same sign as in training."""
     for place in range(base.size):
         weights[place] = base[place] * np.float32((bits[place >> 3] >> np.uint8(place & 7)) & np.uint8(1))

@@ -1,4 +1,4 @@
-"""A run folder, opened as the network that it trained."""
+"""Opens a run folder as the network that it trained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MASK_NETWORK = (
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A network that stands in `workplace.module`, and where it comes from."""
+    """The network in `workplace.module`, and where it comes from."""
 
     workplace: Workplace
     network: str
@@ -42,10 +42,9 @@ class TrainedRun:
 
 
 def open_run(path: Path, client: int | None = None, problem: Problem | None = None) -> TrainedRun:
-    """The network after the last finished round: the client's own one, or the one that all share.
+    """The network after the last finished round: the client's own one, or the common one.
 
-    `problem` is what the run was about where its configuration alone does not say so: the module and the data that
-    were given to `fine_tune`.
+    `problem` is needed if the run's configuration does not describe it: the module and the data passed to `fine_tune`.
     """
     folder = RunFolder.open(path)
     _refuse_unknown_module(folder, problem)
@@ -69,7 +68,7 @@ def _refuse_unknown_module(folder: RunFolder, problem: Problem | None) -> None:
 
 
 def write_network(workplace: Workplace, state: ServerState, client: int | None) -> str:
-    """Put the network into the workplace's module, in evaluation mode; its name."""
+    """Write the network into the workplace's module, in evaluation mode; returns its name."""
     method = workplace.method("main")
     if client is not None and not method.personal:
         raise ConfigError(f"client {client}: with {method.name} all clients share one network, leave the client out")
@@ -92,6 +91,6 @@ def _write_personal(workplace: Workplace, state: ServerState, client: int) -> No
     memory = workplace.memories.read(client, state.kept.get(client, NO_MEMORY))
     workplace.attach("main")
     workplace.write_head(memory.get("fitted-head", state.head))
-    # What the bytes of the next broadcast say: a client knows nothing else.
+    # Decoded from the bytes of the next broadcast, as on the client.
     view = make_downlink(method, "main", state.method, state.broadcasts, number).view
     method.personalise(view, workplace.problem.client_data(client), Turn(number, client, memory))

@@ -1,18 +1,18 @@
-"""A network without the parts that a mask has emptied: smaller, dense, with the same outputs.
+"""Removes the parts of a network that a mask has emptied: a smaller, dense network with the same outputs.
 
-Along every link (`subbit.export.links`) between a layer and the one that reads it:
+For every link (`subbit.export.links`) between a layer and its reader:
 
-    a unit that is not read      all weights that read it are zero       it goes
-    a unit that is constant      its own weights are all zero            it goes, and what the reader makes of its
-                                                                         constant is added to the reader's bias
+    a unit that is not read      all weights that read it are zero       is removed
+    a unit that is constant      its own weights are all zero            is removed, and its contribution is added to
+                                                                         the reader's bias
 
-A convolution with padding sees a constant map surrounded by zeros, which no bias is equal to. There all constant units
-become one: a unit of value c with weights W_1 c_1 / c + W_2 c_2 / c + ... does what all of them did. What goes may
-leave others unread or constant, so this is repeated until nothing changes. At last, a linear layer that reads only some
-of the values before it, where these cannot go themselves (pixels), is given just those.
+A convolution with padding sees a constant map surrounded by zeros, which a bias cannot replace. There all constant
+units are merged into one: a unit of value c with weights W_1 c_1 / c + W_2 c_2 / c + ... replaces all of them. Removing
+units may leave others unread or constant, so this is repeated until nothing changes. Finally, a linear layer that reads
+only some of its inputs, where these cannot be removed themselves (pixels), selects just those.
 
-Filters go by fours: onnxruntime has no fast convolution for other numbers of channels, and a filter more that does
-nothing costs less than that.
+Filters are removed in multiples of four: onnxruntime has no fast convolution for other numbers of channels, which costs
+more than a few unused filters.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from subbit.export.links import Link, Structure, find_links
 
 ALIGNMENT = 4
 LEAST_UNREAD = 0.125
-"""Share of inputs that a layer must leave unread before picking the others pays."""
+"""Minimum share of unread inputs for which selecting the others pays off."""
 
 
 @dataclass(frozen=True)
 class Shrunk:
     module: nn.Module
     widths: dict[str, tuple[int, int]]
-    """Layer: outputs before and after, where they changed."""
+    """By layer: outputs before and after, if changed."""
     inputs: dict[str, tuple[int, int]]
-    """Layer: inputs before and after, where it now picks them."""
+    """By layer: inputs before and after, if it now selects them."""
     left: dict[str, str] = field(default_factory=dict)
-    """Layers with empty outputs that stay, and why."""
+    """Layers whose empty outputs were kept, and why."""
 
 
 def shrink(module: nn.Module, example: Tensor, alignment: int = ALIGNMENT) -> Shrunk:
-    """A smaller copy of a module in evaluation mode; `example` is a batch of two inputs or more.
+    """A smaller copy of a module in evaluation mode; `example` is a batch of at least two inputs.
 
     A convolution keeps a multiple of `alignment` filters.
     """
@@ -73,7 +73,7 @@ def shrink_traced(module: nn.Module, structure: Structure, alignment: int = ALIG
 def _shrink_link(module: nn.Module, link: Link, alignment: int) -> bool:
     producer, consumer = _layer(module, link.producer), _layer(module, link.consumer)
     units = len(producer.weight)
-    # [outputs of the consumer, units, what it has for each]
+    # [outputs of the consumer, units, weights per unit]
     reading = consumer.weight.detach().reshape(len(consumer.weight), units, -1).double()
     unread = (reading == 0).all(0).all(1)
     constant = (_flat_weight(producer) == 0).all(1)
@@ -100,14 +100,14 @@ def _shrink_link(module: nn.Module, link: Link, alignment: int) -> bool:
     take_outputs_(producer, kept)
     for norm in link.norms:
         take_features_(module.get_submodule(norm), kept)
-    # In a linear layer behind a flattening, every unit has its places one after the other.
+    # In a linear layer after flattening, the positions of each unit are consecutive.
     columns = (kept[:, None] * link.places + torch.arange(link.places)).reshape(-1)
     take_inputs_(consumer, columns)
     return True
 
 
 def _in_step(goes: Tensor, alignment: int) -> Tensor:
-    """Some that could go stay, so that a multiple of `alignment` is left, and one at least."""
+    """Keep some removable units, so that a multiple of `alignment` remains, and at least one."""
     left = int((~goes).sum())
     wanted = min(len(goes), max(1, -(-left // alignment)) * alignment)
     goes = goes.clone()
@@ -116,7 +116,7 @@ def _in_step(goes: Tensor, alignment: int) -> Tensor:
 
 
 def _pick_inputs(module: nn.Module, read: set[str]) -> dict[str, tuple[int, int]]:
-    """Give linear layers that no link reaches just the inputs that they read."""
+    """Restrict linear layers that no link reaches to the inputs that they read."""
     picked = {}
     for name, layer in _layers(module).items():
         if type(layer) is nn.Linear and name and name not in read:

@@ -1,4 +1,4 @@
-"""`subbit export --shrink`: from a run to the files of a device, checked on the run's own test inputs."""
+"""`subbit export --shrink`: from a run to the files for a device, verified on the run's own test inputs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from subbit.export.runs import TrainedRun
 from subbit.export.shrink import shrink
 
 TOLERANCE = 1e-5
-"""Largest difference of an output, in units of the largest output or of 1, whichever is more."""
-CHECKED = 1024  # Test inputs that go through both networks.
+"""Largest allowed difference of an output, relative to the largest output or 1, whichever is greater."""
+CHECKED = 1024  # Number of test inputs compared on both networks.
 CHECKED_BATCH = 64
 
 
 def export_device(trained: TrainedRun, folder: Path) -> dict[str, Any]:
-    """Write the files; returns what `report.json` holds. Outputs that differ are an error, and nothing is written."""
+    """Write the files; returns the contents of `report.json`. Raises without writing anything if outputs differ."""
     dense = dense_copy(trained)
     test = _test_examples(trained)
     inputs = test.inputs
@@ -91,7 +91,7 @@ def _onnx_outputs(path: Path, inputs: Tensor) -> NDArray[np.float32]:
 
 def _check(expected: NDArray[np.float32], found: NDArray[np.float32], largest: float, where: str) -> float:
     difference = float(np.abs(expected - found).max())
-    # Written this way round, a difference that is not a number does not pass.
+    # Written so that a NaN difference fails.
     if not difference <= TOLERANCE * largest:
         raise ModelError(
             f"the smaller network's outputs in {where} differ by {difference:.2e} from those of the run's, "
