@@ -1,3 +1,3 @@
-"""The command line. `entry` has the entry point and the commands that need no file of their own."""
+"""The command line. `entry` has the entry point and the commands without a file of their own."""
 
 from subbit.cli.entry import main as main

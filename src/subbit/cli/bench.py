@@ -1,4 +1,4 @@
-"""`subbit bench ...`: the benchmarks of the repository, which are not installed. In a clone they are run from there."""
+"""`subbit bench ...`: runs the repository's benchmarks, which are not installed, from a clone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import typer
 from subbit.core.errors import ConfigError
 
 OWN_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
-"""Whatever follows `bench` is for the benchmarks to read, options as well."""
+"""Everything after `bench`, including options, is passed to the benchmarks."""
 
 
 def bench(context: typer.Context) -> None:
-    """Measure the codecs and the engines, in a clone of the repository: `codecs` or `flower`.
+    """Run a benchmark in a clone of the repository: `codecs` or `flower`.
 
     [bold]subbit bench codecs --size 1000000[/bold]
     [bold]subbit bench flower --json[/bold]
@@ -30,7 +30,7 @@ def bench(context: typer.Context) -> None:
 
 
 def find_clone(folder: Path) -> Path | None:
-    """The repository that the folder lies in, if it is ours: only its code is run."""
+    """The repository that contains the folder, if it is ours: only its code is run."""
     return next((root for root in (folder, *folder.parents) if _is_ours(root)), None)
 
 

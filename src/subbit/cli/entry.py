@@ -59,7 +59,7 @@ Words = Annotated[list[str] | None, typer.Argument(help="A TOML file and key=val
 
 
 def main() -> None:
-    """Entry point: errors raised on purpose become one line and an exit status, others a traceback."""
+    """Entry point: expected errors become one line and an exit status, others a traceback."""
     try:
         app()
     except Interrupted as interrupted:
@@ -69,13 +69,13 @@ def main() -> None:
         errors.print(f"error: {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(error.exit_status)
     except (KeyboardInterrupt, SystemExit) as ended:
-        # Typer makes a silent exit of an interrupt that nobody else took.
+        # Typer turns an unhandled interrupt into a silent exit.
         if isinstance(ended, SystemExit) and ended.code != Interrupted.exit_status:
             raise
         errors.print("interrupted; if a round was finished, subbit resume goes on from there")
         sys.exit(Interrupted.exit_status)
     except OSError as error:
-        # A full disk, a folder without permission, a path that cannot be: nothing that a traceback would explain.
+        # A full disk, missing permissions, an invalid path: a traceback would not help.
         where = f"{error.filename}: " if error.filename else ""
         errors.print(f"error: {escape(where + (error.strerror or str(error)))}", soft_wrap=True, highlight=False)
         sys.exit(RunFolderError.exit_status)
@@ -91,7 +91,7 @@ def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]
 
 
 def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> tuple[dict[str, Any], Path]:
-    """Build the problem, run it with a progress bar; the summary and the run folder."""
+    """Build the problem and run it with a progress bar; returns the summary and the run folder."""
     from subbit.core.errors import ConfigError
     from subbit.runtime.folder import RunFolder
     from subbit.runtime.problem import build_problem
@@ -150,9 +150,9 @@ def run(words: Words = None, plugin: PluginFiles = None) -> None:
 def resume(
     folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")], plugin: PluginFiles = None
 ) -> None:
-    """Go on with a run that was interrupted, after its last finished round. The result is that of an uninterrupted run.
+    """Resume an interrupted run after its last finished round. The result equals that of an uninterrupted run.
 
-    A run with plugins needs the same files again: code is run because you say so, never because a folder holds it.
+    A run with plugins needs the same files again: code is only run if you name it, never because it is in a folder.
 
     [bold]subbit resume runs/demo[/bold]
     """
@@ -168,7 +168,7 @@ def resume(
 
 @app.command()
 def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")]) -> None:
-    """Show what a finished run did.
+    """Show the results of a finished run.
 
     [bold]subbit show runs/demo[/bold]
     """
@@ -201,7 +201,7 @@ def check(
     path: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo, or a plugin, e.g. my_method.py")],
     plugin: PluginFiles = None,
 ) -> None:
-    """Check every file of a run folder against its checksums, or what a plugin registers against the conformance suite.
+    """Verify the checksums of a run folder, or run the conformance suite on what a plugin registers.
 
     [bold]subbit check runs/demo[/bold]   changes nothing
     [bold]subbit check my_method.py[/bold]   trains small networks in a temporary folder
@@ -230,7 +230,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
     plugin: PluginFiles = None,
 ) -> None:
-    """Run the same job for several methods: one table, and accuracy against bytes as a plot.
+    """Run the same job for several methods: one table, and a plot of accuracy against bytes.
 
     A method may carry its own settings after a colon:
 
@@ -257,7 +257,7 @@ def compare(
     if as_json:
         print(json.dumps(comparison, indent=2))
     else:
-        # Too narrow a terminal breaks lines; that loses less than cutting numbers short.
+        # A narrow terminal wraps lines, which is better than truncated numbers.
         Console(width=max(console.width, 120)).print(comparison_table(comparison))
         told = f"every run is a folder under {path.parent}/, the numbers are in {path}, a plot is beside it"
         console.print(told, highlight=False)
@@ -269,7 +269,7 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
     plugin: PluginFiles = None,
 ) -> None:
-    """List what there is.
+    """List the available methods, codecs, models etc.
 
     [bold]subbit list methods[/bold]
     [bold]subbit list codecs --json[/bold]
@@ -293,7 +293,7 @@ def list_(
 
 @app.command()
 def inspect(frame: Annotated[Path, typer.Argument(help="A file that holds one frame")]) -> None:
-    """Say what a frame is, without decoding its payload.
+    """Describe a frame without decoding its payload.
 
     [bold]subbit inspect tests/codecs/golden/rice.bin[/bold]
     """

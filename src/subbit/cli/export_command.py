@@ -1,4 +1,4 @@
-"""`subbit export`: what a run has learnt, as files for use elsewhere."""
+"""`subbit export`: exports the trained network or mask of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
     plugin: PluginFiles = None,
 ) -> None:
-    """Write what a run has learnt, for use elsewhere.
+    """Export the trained network, mask or adapter of a run.
 
     [bold]subbit export runs/demo --mask[/bold]   a small file for subbit.load(base, mask)
     [bold]subbit export runs/fedmask --client 3 --shrink[/bold]   safetensors and ONNX for a device

@@ -1,4 +1,4 @@
-"""`subbit flower ...`: what a deployment needs before `flwr run` can start it."""
+"""`subbit flower ...`: prepares a deployment for `flwr run`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def certs(
     nodes: Nodes = 2,
     port: Port = 8000,
 ) -> None:
-    """Make certificates and node keys, and print every line of a deployment with TLS.
+    """Create certificates and node keys, and print all commands of a deployment with TLS.
 
     [bold]subbit flower certs keys[/bold]   all on this machine
     [bold]subbit flower certs keys --host server.example.org --nodes 10[/bold]
@@ -52,7 +52,7 @@ def lines(
     port: Port = 8000,
     insecure: Annotated[bool, typer.Option(help="Even where the host is another machine")] = False,
 ) -> None:
-    """Print every line of a deployment without TLS, for trying things out on one machine.
+    """Print all commands of a deployment without TLS, for tests on one machine.
 
     [bold]subbit flower lines --nodes 3[/bold]
     """
@@ -69,7 +69,7 @@ def app_(
     words: Words = None,
     plugin: PluginFiles = None,
 ) -> None:
-    """Write a Flower app for a job: the folder that flwr run takes. Plugins become part of it.
+    """Write a Flower app for a job: the folder for flwr run. Plugins are included.
 
     [bold]subbit flower app my-app experiments/demo.toml clients=2 rounds=5[/bold]
     """
@@ -88,7 +88,7 @@ def new(
     directory: Annotated[Path, typer.Argument(help="A new folder for the Flower app")],
     name: Annotated[str | None, typer.Option(help="Name of the app; the folder's own, if none")] = None,
 ) -> None:
-    """Write a small, complete Flower app of your own kind (FedAvg, torch), with compression as two of its lines.
+    """Write a small, complete Flower app to start from (FedAvg, torch), with two lines for compression.
 
     [bold]subbit flower new my-app[/bold]
     """

@@ -1,4 +1,4 @@
-"""`--plugin FILE` of the command line: loaded before the command itself begins."""
+"""`--plugin FILE` of the command line: loaded before the command runs."""
 
 from __future__ import annotations
 

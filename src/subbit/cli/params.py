@@ -1,4 +1,4 @@
-"""`subbit params`: what each way of tuning trains and sends, before anything is trained."""
+"""`subbit params`: what each tuning trains and sends, without training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def params(
     classes: Annotated[int, typer.Option(help="Classes that the head tells apart")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
 ) -> None:
-    """Count the parameters that each way of tuning trains. No weights are needed, of a model only its configuration.
+    """Count the parameters that each tuning trains. Only the model's configuration is needed, not its weights.
 
     [bold]subbit params vit-b16 --tuning bias --classes 100[/bold]
     [bold]subbit params bert-mini --classes 4 prompt_tokens=30[/bold]
@@ -50,7 +50,7 @@ def parameter_counts(model: str, tuning: str | None, classes: int, words: list[s
     from subbit.peft.tuning import TUNINGS
 
     if tuning is not None:
-        TUNINGS.find(tuning)  # An unknown one is refused in its own words.
+        TUNINGS.find(tuning)  # Raises for an unknown tuning.
     assigned = dict(split_assignment(word) for word in words)
     tables = {name: Tables(FedPeftParameters, {**assigned, "tuning": name}) for name in ORDER}
     for word in assigned:
@@ -58,7 +58,7 @@ def parameter_counts(model: str, tuning: str | None, classes: int, words: list[s
             raise ConfigError(f"unknown key {word!r}: {nearest(word, tables['lora'].words())}")
     rows = []
     for name in ORDER if tuning is None else (tuning,):
-        # A word that only another tuning knows is for that one's row.
+        # A word that only another tuning knows is skipped.
         own = {word: value for word, value in assigned.items() if tuning is not None or tables[name].knows(word)}
         parameters = tables[name].build({**own, "tuning": name})
         add = partial(FedPeft.prepare, parameters=parameters, classes=classes, key=0)

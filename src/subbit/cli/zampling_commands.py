@@ -1,4 +1,4 @@
-"""`subbit zampling ...`: the tables of paper 002, theirs and ours."""
+"""`subbit zampling ...`: the tables of paper 002, with the paper's results and ours."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEDERATED_HEADINGS += ["paper down", "ours down"]
 
 
 def local_cells(results: dict[str, Any]) -> list[list[str]]:
-    """Lines of table 2, for the console and for docs/zampling.md."""
+    """Rows of table 2, for the console and for docs/zampling.md."""
     return [
         [
             f"{row['compression']:g}",
@@ -42,7 +42,7 @@ def local_cells(results: dict[str, Any]) -> list[list[str]]:
 
 
 def federated_cells(results: dict[str, Any]) -> list[list[str]]:
-    """Lines of table 1, for the console and for docs/zampling.md."""
+    """Rows of table 1, for the console and for docs/zampling.md."""
     return [
         [
             f"{row['compression']:g}",
@@ -68,7 +68,7 @@ def table(
     samples: Samples = 100,
     output: Output = None,
 ) -> None:
-    """Accuracy against compression: SMALL on one machine, or MNISTFC over ten clients with the bytes they send.
+    """Accuracy against compression: SMALL on one machine, or MNISTFC over ten clients, with the bytes sent.
 
     [bold]subbit zampling table epochs=100 patience=10[/bold]
     [bold]subbit zampling table --part federated rounds=20[/bold]
@@ -97,7 +97,7 @@ def sensitivity(
     samples: Samples = 10,
     output: Output = None,
 ) -> None:
-    """Shake the learnt p by N(0, 1) where tau <= p <= 1 - tau, and see what the accuracy does (table 4).
+    """Perturb the learned p by N(0, 1) where tau <= p <= 1 - tau, and measure the change of accuracy (table 4).
 
     [bold]subbit zampling sensitivity runs/zampling-local-1-seed0 --tau 0.01 --tau all[/bold]
     """
@@ -130,7 +130,7 @@ def gap(
     samples: Samples = 100,
     output: Output = None,
 ) -> None:
-    """The integrality gap: train Q p without drawing, then draw (figure 5).
+    """The integrality gap: train Q p without sampling, then sample (figure 5).
 
     [bold]subbit zampling gap epochs=3 limit=10000 --beta 0.1 --beta 1[/bold]
     """

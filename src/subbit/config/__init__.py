@@ -1,5 +1,1 @@
-"""Configuration of a run: `schema` has the keys, `values` reads them, `load` puts defaults, preset, file and words
-together.
-
-Imports nothing: methods use `values`, and `load` uses the methods.
-"""
+"""Configuration of a run: `schema` defines its keys, `resolve` combines defaults, preset, file and command line."""

@@ -1,8 +1,8 @@
 """Resolve a run: defaults, then the method's preset, then the file, then `key=value` words; the last one wins.
 
-In a TOML file, keys at the top level belong to the run or to its method; [map], [local], [up], [down] and [aggregate]
-hold options of these pieces; a table named after a method holds keys for that method alone, so that one file can serve
-a comparison of several methods.
+In a TOML file, keys at the top level belong to the run or to its method. [map], [local], [up], [down] and [aggregate]
+hold options of these components. A table named after a method holds keys for that method only, so that one file can
+serve a comparison of several methods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from subbit.core.values import build, field_types, nearest, split_assignment
 from subbit.methods.names import find_method, method_names
 
 PIECES = ("map", "mask", "pruning", "local", "up", "down", "aggregate")
-"""The tables of methods: `mask` is that of gradmask, `pruning` that of fedmask."""
+"""The tables of methods; `mask` belongs to gradmask, `pruning` to fedmask."""
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
             raise ConfigError(
                 f"{key}={given[key]!r}: method={method.name} is {key}={method.words[key]}; see `subbit list`"
             )
-    # Options of a choice of the preset mean nothing where another choice was made.
+    # Options of a component in the preset do not apply if another component was chosen.
     chosen = {key: value for key, value in {**preset, **given}.items() if pieces.knows(key)}
     return Settings(run, pieces.build(chosen))
 
 
 def resolve_recorded(values: Mapping[str, Any]) -> Settings:
-    """The settings that `write_toml` wrote: a plugin that they do not name is none of theirs."""
+    """The settings written by `write_toml`; plugins that they do not name are not used."""
     return resolve({"plugins": NONE, **values})
 
 
 def write_toml(settings: Settings) -> str:
-    """The resolved settings as a file that gives the same run again."""
+    """The resolved settings as a file that reproduces the run."""
     run = {key: value for key, value in dataclasses.asdict(settings.run).items() if value is not None}
     return tomli_w.dumps({**run, settings.run.method: as_words(settings.parameters)})

@@ -11,7 +11,7 @@ from subbit.core.values import named, require
 
 AUTO_NAME = "auto"
 GIVEN = "given"
-"""The model and the data set of a run of `subbit.fine_tune`: no configuration names them."""
+"""Model and data set of a `subbit.fine_tune` run, which no configuration names."""
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -20,17 +20,17 @@ class RunConfig:
     """One federated job. Every field is a key of the TOML file and of `key=value` on the command line."""
 
     name: str = AUTO_NAME
-    """Folder under `folder` for the results. `auto`: the method and the next free number, e.g. `deltamask-1`."""
+    """Subfolder of `folder` for the results. `auto`: the method and the next free number, e.g. `deltamask-1`."""
     folder: str = "runs"
     method: str = "deltamask"
     preset: Literal["default", "paper"] = "default"
-    """`paper`: the method's hyper-parameters and wire format as its paper has them."""
+    """`paper`: the hyper-parameters and wire format of the method's paper."""
     seed: int = 0
     rounds: int = 10
 
     dataset: str = "digits"
     limit: int | None = None
-    """Use only so many training examples (a fixed choice, every class in its share)."""
+    """Use only this many training examples (a fixed, stratified choice)."""
     test_limit: int | None = None
     clients: int = 10
     partition: str = named("partition", "dirichlet")
@@ -38,53 +38,54 @@ class RunConfig:
     """Concentration of the Dirichlet split: 10 is nearly IID, 0.1 is a few classes per client."""
     classes_per_client: int = 2
     class_balance: float = 1.0
-    """Partition `classes`: one class of a client is whole, of each other one it has this share of the examples."""
+    """Partition `classes`: a client has all examples of one of its classes, and this share of each other one."""
 
     model: str = "subbit/vit-micro"
     pretrained: bool = True
     """False: the same architecture with random weights drawn from the seed."""
     revision: str = "main"
-    """Of a model from the hub: a branch, a tag or a commit. Only a commit names the same weights for ever."""
+    """For a model from the hub: a branch, a tag or a commit. Only a commit always refers to the same weights."""
     pooling: Literal["auto", "cls", "mean", "pooled"] = "auto"
     select: str = "auto"
-    """Which parameters are trained, e.g. "last 5 blocks: weights", "all", "head". `auto` is the method's own choice."""
+    """Which parameters are trained, e.g. "last 5 blocks: weights", "all", "head". `auto`: the method's default."""
     batchnorm: Literal["frozen", "batch", "average"] = "frozen"
     head: Literal["probe", "lda", "kaiming", "keep"] = "probe"
-    """The classifier: one federated round of linear probing, closed-form LDA, random, or as the module has it."""
+    """The classifier: one federated round of linear probing, closed-form LDA, random, or the module's own."""
     head_epochs: int = 1
     head_learning_rate: float = 1e-3
     head_batch_size: int = 64
 
     participation: float = 1.0
-    """Share of the clients that takes part in a round."""
+    """Share of the clients that participate in a round."""
     selection: Literal["uniform", "high-loss"] = "uniform"
-    """Who takes part: drawn clients, or those of highest loss among `drawn` clients that are asked for it."""
+    """Client selection: at random, or those with the highest loss among `drawn` clients that report it."""
     drawn: int | None = None
-    """For `high-loss`: how many clients are asked in a round; none: twice as many as take part."""
+    """For `high-loss`: the number of clients asked per round; none: twice the number of participants."""
     quorum: float = 0.5
-    """A round with a smaller share of answers from its participants ends the run."""
+    """Minimum share of participants that must answer; otherwise the run ends."""
     evaluate: Literal["auto", "global", "personal"] = "auto"
-    """One network on the whole test set, or the mean over the clients of each one's accuracy on its own test set (all
-    test examples of its classes). `auto`: personal for methods that give every client a network of its own."""
+    """One network on the whole test set, or the mean of the clients' accuracies, each on its own test set (all test
+    examples of its classes). `auto`: personal for methods that give every client its own network."""
     evaluate_every: int = 1
     evaluation_samples: int = 1
-    """Masks over which the accuracy of the sampled network is averaged."""
+    """Number of masks over which the accuracy of the sampled network is averaged."""
     workers: int = 1
-    """Processes that train clients side by side. Changes no bit of the result."""
+    """Number of processes that train clients in parallel. Does not change the result."""
     threads: int = 1
     """torch threads per worker. Part of the configuration because it may change the last bits of a matrix product."""
 
     plugins: str | None = None
-    """Files given by `--plugin`, with their checksums. Written by subbit: a run is refused without these very files."""
+    """Files given by `--plugin`, with their checksums. Written by subbit: the run only starts with exactly these
+    files."""
     engine: Literal["simulator", "flower", "deployment"] = "simulator"
-    """How orders reach clients: in this library's own processes, in Flower's simulation on this machine, or, set by
-    the Flower app itself, on Flower's nodes. Changes no bit of the result."""
+    """How orders reach clients: in this library's own processes, in Flower's simulation on this machine or, set by the
+    Flower app itself, on Flower's nodes. Does not change the result."""
     deadline: float = 600.0
-    """Seconds that Flower's nodes have for a round (and, at the start, to connect). Who is late is left out of it."""
+    """Seconds that Flower's nodes have for a round (and, at the start, to connect). Late clients are left out."""
     link_mbit: float | None = None
-    """Bandwidth of a client in Mbit/s, each way: the summary then says how many hours of it the messages take."""
+    """Bandwidth of a client in Mbit/s, each way; the summary then reports the transmission time in hours."""
     link_latency_ms: float = 0.0
-    """Milliseconds until the first bit of a message arrives, counted with `link_mbit`."""
+    """Latency of a message in milliseconds, used with `link_mbit`."""
 
     def __post_init__(self) -> None:
         require(

@@ -1,12 +1,12 @@
-"""`subbit domain-gap`: how far a data set lies from the one that a backbone was trained on, as the backbone sees it.
+"""`subbit domain-gap`: how far a data set is from the one a backbone was trained on, in the backbone's features.
 
-Paper 003, figure 4a: the features of the test examples of all data sets, projected by a linear discriminant analysis
-whose classes are the data sets, onto two axes; the gap is the distance of a data set's centre from that of the
-reference. Coordinates are in standard deviations within data sets. A projection is of the sets that it was made for:
-compare gaps of one picture, not of two.
+Paper 003, figure 4a: the features of the test examples of all data sets are projected onto two axes by a linear
+discriminant analysis whose classes are the data sets. The gap is the distance between the centres of a data set and of
+the reference. Coordinates are in standard deviations within data sets. A projection depends on all its data sets:
+compare gaps within one plot only.
 
-With fewer examples than features, data sets can be told apart by chance alone. The covariance is shrunk (Ledoit and
-Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004), which keeps that small.
+With fewer examples than features, data sets are separable by chance. The covariance is therefore shrunk (Ledoit and
+Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004), which keeps this effect small.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def domain_gap(
     svg: Annotated[Path | None, typer.Option(help="File for the picture")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
 ) -> None:
-    """Measure how far data sets lie from the one that a backbone was trained on.
+    """Measure how far data sets are from the one a backbone was trained on.
 
     [bold]subbit domain-gap fashion-mnist mnist digits --reference cifar10 --svg gap.svg[/bold]
     """
@@ -80,7 +80,7 @@ def measure(
 
 
 def project(features: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
-    """Each data set's features on the two axes that tell the data sets apart best. Two sets have one such axis."""
+    """Each data set's features on the two axes that separate the data sets best. Two data sets have only one axis."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
     everything = np.concatenate(list(features.values()))

@@ -1,8 +1,7 @@
-"""The tables of paper 002, with ours beside: accuracy against compression, sensitivity, the integrality gap.
+"""The tables of paper 002 next to our results: accuracy against compression, sensitivity, the integrality gap.
 
-Villani, Natale, Mallmann-Trenn: "Trading-off Accuracy and Communication Cost in Federated Learning", 2024. Every
-number of ours comes from a run folder, that is from real frames and a checkpoint; every number of theirs is printed as
-the paper has it.
+Villani, Natale, Mallmann-Trenn: "Trading-off Accuracy and Communication Cost in Federated Learning", 2024. All our
+numbers come from run folders, i.e. from real frames and checkpoints; the paper's numbers are quoted.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ PAPER_TABLE_2 = {
 }
 """Percent and standard deviation of the mean sampled accuracy, SMALL, by d; columns are `COMPRESSIONS`, m / n."""
 PAPER_TABLE_1 = {1: (None, None, 0.95), 8: (256, 8, 0.95), 32: (1024, 32, 0.93)}
-"""Client savings, server savings, accuracy, by m / n. The row of 1 is the text of section 3.2."""
+"""Client savings, server savings, accuracy, by m / n. The row of 1 is from the text of section 3.2."""
 PAPER_TABLE_4: dict[str, dict[str, tuple[float, float, float | None]]] = {
     "0.01": {"continuous": (82.85, 0.13, 0.09), "sampled": (90.29, 3.52e-3, 2.50e-3)},
     "0.1": {"continuous": (81.43, 0.14, None), "sampled": (89.67, 3.04e-3, 2.13e-3)},
     "0.2": {"continuous": (82.42, 0.13, 0.10), "sampled": (89.64, 2.17e-3, 1.52e-3)},
     "all": {"continuous": (20.07, 0.78, 0.55), "sampled": (78.80, 0.17, 0.12)},
 }
-"""Percent, sensitivity, deviation, by tau and training. "all" is the paper's tau = 0.5: read as written, tau <= p <=
-1 - tau, that would perturb nothing."""
+"""Percent, sensitivity, deviation, by tau and training. "all" is the paper's tau = 0.5: taken literally, tau <= p <= 1
+- tau would perturb nothing."""
 
 MNIST = {"method": "zampling", "dataset": "mnist", "head": "keep", "partition": "iid", "batch_size": 128}
 TURN = {"clients": 1, "rounds": 1, "codec": "dense", "epochs": 100, "patience": 10}
 LOCAL = {**MNIST, **TURN, "model": "mlp-small", "learning_rate": 1e-3}
-# At a rate that falls to nothing, bits that nobody pushes any more settle, and draws come close to their mean.
+# With a learning rate that falls to zero, bits without a training signal settle, and draws come close to their mean.
 FALLING = {"epochs": 5, "learning_rate": 0.03, "schedule": "cosine"}
 FEDERATED = {**MNIST, **FALLING, "model": "mnistfc", "clients": 10, "rounds": 20, "seed": 1}
 GAP = {**MNIST, **TURN, "model": "mnistfc", "training": "continuous", "learning_rate": 1e-2}
@@ -63,7 +62,7 @@ Report = Callable[[str], object]
 
 
 def finished_run(settings: Settings) -> Path:
-    """The folder of this run: made now, gone on with, or, where it is finished already, left as it is."""
+    """The folder of this run: started, resumed or, if it is finished already, unchanged."""
     path = Path(settings.run.folder) / settings.run.name
     known = (path / "config.toml").is_file() and RunFolder.open(path).settings == settings
     if known and (path / "summary.json").is_file():
@@ -89,7 +88,7 @@ def accuracy(workplace: Workplace, state: State, network: str, key: int = 0) -> 
 
 
 def judge(workplace: Workplace, state: State, samples: int) -> dict[str, float]:
-    """All networks of a state: expected, discretised, and over the draws their mean, deviation, worst and best."""
+    """All networks of a state: expected, discretised, and the mean, deviation, worst and best of the draws."""
     seed = workplace.settings.run.seed
     drawn = [accuracy(workplace, state, "sampled", derive_key(seed, "judged-draw", draw)) for draw in range(samples)]
     return {
@@ -147,7 +146,7 @@ def local_table(words: Sequence[str], seeds: int, samples: int, report: Report, 
 
 
 def federated_table(words: Sequence[str], samples: int, report: Report) -> dict[str, Any]:
-    """Federated Zampling on MNISTFC: accuracy, and how much less than 32 bits per weight crosses the wire."""
+    """Federated Zampling on MNISTFC: accuracy, and savings compared with 32 bits per weight."""
     rows, runs = [], {}
     for factor, (client, server, paper) in PAPER_TABLE_1.items():
         settings = _settings(FEDERATED, words, f"zampling-federated-{factor}", compression=factor)
@@ -164,7 +163,7 @@ def federated_table(words: Sequence[str], samples: int, report: Report) -> dict[
                 "sampled": run["sampled"],
                 "sampled_deviation": run["sampled_deviation"],
                 "client_savings": naive / run["uplink_bytes"],
-                # The same bits, one by one, in frames of their own: what every codec carries.
+                # The same bits packed in separate frames, as any codec could send them.
                 "client_savings_packed": 4 * run["parameters"] / packed,
                 "server_savings": naive / run["downlink_bytes"],
             }
@@ -176,7 +175,7 @@ def federated_table(words: Sequence[str], samples: int, report: Report) -> dict[
 
 
 def perturbed(p: NDArray[np.float32], tau: float | Literal["all"], key: int) -> tuple[NDArray[np.float32], float]:
-    """p plus N(0, 1) where tau <= p <= 1 - tau (or everywhere), clipped to [0, 1]; and the length of what was added."""
+    """p plus N(0, 1) where tau <= p <= 1 - tau (or everywhere), clipped to [0, 1]; and the norm of the noise."""
     noise = numpy_generator(key).standard_normal(p.size)
     if tau != "all":
         noise[(p < tau) | (p > 1 - tau)] = 0.0
@@ -186,7 +185,8 @@ def perturbed(p: NDArray[np.float32], tau: float | Literal["all"], key: int) -> 
 def sensitivity(
     path: Path, taus: Sequence[float | Literal["all"]], perturbations: int, samples: int, report: Report
 ) -> dict[str, Any]:
-    """How accuracy answers when the learnt p are shaken. A continuous model is judged by Q p, others by draws."""
+    """How accuracy changes when the learned p are perturbed. A continuous model is evaluated with Q p, others with
+    draws."""
     workplace, state, _ = open_run(path)
     method = workplace.method("main")
     assert isinstance(method, Zampling)
@@ -212,7 +212,7 @@ def sensitivity(
                 "accuracy": 100 * statistics.fmean(found),
                 "accuracy_deviation": 100 * statistics.pstdev(found),
                 "sensitivity": statistics.fmean(lost) / unperturbed if unperturbed else 0.0,
-                # Nothing was added where no p lies inside tau: then nothing can be lost either.
+                # If no p lies inside tau, no noise was added and nothing can be lost.
                 "deviation": statistics.fmean(
                     value / norm if norm else 0.0 for value, (_, norm) in zip(lost, shaken, strict=True)
                 ),

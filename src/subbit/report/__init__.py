@@ -1,1 +1,1 @@
-"""What a run leaves behind: files, tables, plots."""
+"""Reports: tables and plots of runs."""

@@ -1,4 +1,4 @@
-"""What `subbit list` shows, as rows of plain values."""
+"""The output of `subbit list`, as rows of plain values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def catalogue(what: str) -> list[dict[str, Any]]:
 
 
 def _others(kind: str) -> list[dict[str, Any]]:
-    """Pieces: what they are, and the keys that they bring with them."""
+    """Registered components: what they are, and their own keys."""
     rows = []
     for name, thing in sorted(REGISTRIES[kind].items()):
         options = ", ".join(own_options(thing)) if is_piece(thing) else ""

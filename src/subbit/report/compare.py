@@ -1,4 +1,4 @@
-"""The same job for several methods and seeds: one table of accuracy, bytes both ways and time."""
+"""Runs the same job for several methods and seeds: one table of accuracy, bytes in both directions and time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class Contender:
-    """A method with its own words, e.g. `deltamask:preset=paper,kappa=0.5`."""
+    """A method with its own settings, e.g. `deltamask:preset=paper,kappa=0.5`."""
 
     label: str
     method: str
@@ -35,9 +35,8 @@ def parse_contender(text: str) -> Contender:
 def contender_settings(
     contender: Contender, contenders: Sequence[Contender], values: Mapping[str, Any], words: Sequence[str], seed: int
 ) -> Settings:
-    """Settings of one run of a comparison. A key that only another contender knows is skipped, one that nobody knows
-    is an error.
-    """
+    """Settings of one run of a comparison. A key known only to another contender is skipped; an unknown key is an
+    error."""
     label = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in contender.label)
     own = [*words, *contender.words, f"method={contender.method}", f"seed={seed}", f"name={label}-seed{seed}"]
     return resolve(values, own, others=[other.method for other in contenders])
@@ -59,7 +58,7 @@ def compare(
         for contender in contenders
         for seed in range(seeds)
     ]
-    # All settings are resolved before the first run starts, so that a typing error costs no hour.
+    # All settings are resolved before the first run starts, so that a typo is found immediately.
     summaries: dict[str, list[dict[str, Any]]] = {contender.label: [] for contender in contenders}
     for contender, settings in plan:
         summaries[contender.label].append(run(settings))
@@ -72,7 +71,7 @@ def compare(
 
 
 def condense(summaries: Sequence[Mapping[str, Any]], target: float | None) -> dict[str, Any]:
-    """Mean and spread over seeds, from the runs' own summaries."""
+    """Mean and standard deviation over seeds, from the runs' summaries."""
 
     def values(name: str) -> list[float]:
         return [float(summary[name]) for summary in summaries if summary.get(name) is not None]
@@ -108,7 +107,7 @@ def condense(summaries: Sequence[Mapping[str, Any]], target: float | None) -> di
 
 
 def megabytes_to(summary: Mapping[str, Any], target: float) -> float | None:
-    """Megabytes both ways, one-off costs included, until the first evaluation at or above the target."""
+    """Megabytes in both directions, one-off costs included, until the first evaluation at or above the target."""
     for accuracy, total in zip(summary["accuracy_by_round"], summary["bytes_by_round"], strict=True):
         if accuracy is not None and accuracy >= target:
             return float(total) / MEGABYTE
@@ -116,13 +115,13 @@ def megabytes_to(summary: Mapping[str, Any], target: float) -> float | None:
 
 
 def accuracy_cell(row: Mapping[str, Any], seeds: int, digits: int) -> str:
-    """A mean and its standard deviation, which one seed has not."""
+    """A mean and, for more than one seed, its standard deviation."""
     spread = f" ± {row['accuracy_spread']:.{digits}f}" if seeds > 1 else ""
     return f"{row['accuracy']:.{digits}f}{spread}"
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
-    """One line per method, some 110 columns wide."""
+    """One line per method, about 110 columns wide."""
     target = comparison["target"]
     rows = comparison["methods"]
     links = {row["link_mbit"] for row in rows.values() if row.get("link_mbit") is not None}

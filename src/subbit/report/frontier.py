@@ -1,7 +1,7 @@
-"""Accuracy against megabytes both ways, as SVG text: which method is ahead at which cost.
+"""Accuracy against megabytes in both directions, as SVG text: which method is best at which cost.
 
-One line per method, a point per evaluated round, means over seeds. The axis of bytes is logarithmic: what differs here
-differs by factors. Bytes are those of the runs' frames, one-off costs included.
+One line per method, a point per evaluated round, means over seeds. The byte axis is logarithmic, since methods differ
+by factors. Bytes are those of the runs' frames, one-off costs included.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from subbit.report.scatter import COLOURS
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, LEGEND = 960, 520, 60, 40, 50, 330
 DASHES = ("", "7 3", "2 3")
-"""With seven colours: as many lines as can be told apart, and more."""
+"""Line styles; with seven colours, more than enough combinations to tell lines apart."""
 
 Point = tuple[float, float]
 """Megabytes and accuracy."""
@@ -41,7 +41,7 @@ def frontier_plot(comparison: Mapping[str, Any]) -> str:
 
 
 def mean_curve(runs: Sequence[Mapping[str, Any]]) -> list[Point]:
-    """Means over seeds of the rounds that all of them evaluated, before the first byte excepted."""
+    """Means over seeds of the rounds that all of them evaluated, without points at zero bytes."""
     curve = []
     for megabytes, accuracies in zip(
         zip(*(run["bytes_by_round"] for run in runs), strict=False),

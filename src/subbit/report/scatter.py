@@ -1,4 +1,4 @@
-"""A scatter plot as SVG text: points of several groups in the plane, with a larger one at the centre of each."""
+"""A scatter plot as SVG text: points of several groups, with a larger one at the centre of each."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
-"""Told apart by all eyes (Paul Tol); used again from the first where there are more groups."""
+"""A colour-blind safe palette (Paul Tol), repeated if there are more groups."""
 WIDTH, HEIGHT, MARGIN, LINE = 720, 480, 40, 18
 
 
 def scatter(groups: dict[str, NDArray[np.float64]], title: str) -> str:
-    """Groups of points [n, 2] by their label. One scale for both axes: distances can be read."""
+    """Groups of points [n, 2] by label. Both axes have the same scale, so that distances are comparable."""
     everything = np.concatenate(list(groups.values()))
     low, high = everything.min(axis=0), everything.max(axis=0)
     room = np.array([WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN - LINE * len(groups)])
