@@ -1,9 +1,9 @@
-"""The laws of aggregators: vectors with weights go in one by one, one vector comes out.
+"""Laws of aggregators: weighted vectors are added one by one, one vector is returned.
 
-accumulator(size)         of a piece: what gathers the vectors of one round, `size` values each
-add(vector, weight)       float32, and the client's weight; 0 for one without data
+accumulator(size)         accumulates the vectors of one round, `size` values each
+add(vector, weight)       float32, and the client's weight; 0 for a client without data
 mean()                    float64
-order_free                whether the order of additions can change no bit of the mean
+order_free                whether the mean is independent of the order of additions, bit for bit
 """
 
 from __future__ import annotations

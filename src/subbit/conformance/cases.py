@@ -1,7 +1,7 @@
-"""What the laws of codecs are tried on: codecs with options, what both sides share, and payloads of each kind.
+"""Test cases for the laws of codecs: codecs with options, shared information, and payloads of each kind.
 
-Everything is drawn with `subbit.codecs.sampler`, whose stream is our own: numpy promises none across versions, and the
-golden frames hang on it.
+Everything is drawn with `subbit.codecs.sampler`, which is stable: numpy's generators may change between versions, and
+the golden frames depend on the values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "topk": [{"values": "bfloat16"}],
     "fedcode": [{"clusters": 4}],
 }
-"""Options with a byte layout of their own, beside the defaults. A codec that is not here runs with its defaults."""
+"""Options with their own byte layout, in addition to the defaults. Other codecs run with their defaults only."""
 
 DRAWS = frozenset({"klms"})
 """BITS codecs whose receiver draws a mask from the sender's distribution: neither equal nor a superset."""
@@ -43,14 +43,14 @@ TEMPLATE = b"template"
 
 @dataclass(frozen=True)
 class Subject:
-    """A codec with options, and a name for it that is fit for files and test ids."""
+    """A codec with options, and a label suitable for file names and test IDs."""
 
     label: str
     codec: Codec[Any]
 
 
 def subjects(codecs: Iterable[type[Codec[Any]]] | None = None) -> list[Subject]:
-    """Of these codecs or of all, each with every layout that it has."""
+    """The given codecs or all, each with every layout that it has."""
     found = []
     for codec in registered_codecs() if codecs is None else codecs:
         for options in [{}, *VARIANTS.get(codec.name, [])]:
@@ -60,8 +60,8 @@ def subjects(codecs: Iterable[type[Codec[Any]]] | None = None) -> list[Subject]:
 
 
 def shared_for(kind: Kind, size: int) -> Shared:
-    """All that the two sides could share, so that one table serves codecs that use it and codecs that do not."""
-    # A prior near 0 or 1 at most places, as training makes it: the cube of a uniform, mirrored at every second place.
+    """Everything that the two sides could share, so that the same cases serve all codecs."""
+    # A prior near 0 or 1 at most places, as after training: the cube of a uniform, mirrored at every second place.
     cubes = ((uniforms(1, 0, size).astype(np.uint64) >> np.uint64(12)) ** np.uint64(3) >> np.uint64(28)).astype(
         np.uint32
     )
@@ -78,7 +78,7 @@ def shared_for(kind: Kind, size: int) -> Shared:
 
 
 def payloads(kind: Kind, shared: Shared) -> dict[str, Any]:
-    """Ordinary and extreme payloads by name. "typical" is the one of the golden frames."""
+    """Ordinary and extreme payloads by name. "typical" is used for the golden frames."""
     if kind is Kind.BITS:
         return _bits_payloads(shared)
     if kind is Kind.COUNTS:
@@ -129,7 +129,7 @@ def _vector_payloads(shared: Shared) -> dict[str, Vector]:
 
 
 def address_for(codec: Codec[Any], size: int) -> Address:
-    """The place in a run of the frames of this suite: counts go down, everything else up."""
+    """The address of this suite's frames: counts are sent down, everything else up."""
     down = codec.kind is Kind.COUNTS
     return Address(
         direction=Direction.DOWN if down else Direction.UP,
@@ -143,7 +143,7 @@ def address_for(codec: Codec[Any], size: int) -> Address:
 
 
 def complaint(kind: Kind, payload: Any, shared: Shared) -> str | None:
-    """What is wrong with the form of a decoded payload; None for a good one."""
+    """What is wrong with the form of a decoded payload; None if valid."""
     if kind is Kind.COUNTS:
         if not isinstance(payload, Counts) or not 0 <= payload.total <= shared.limit:
             return "counts must be Counts with a total between 0 and the limit"

@@ -1,4 +1,4 @@
-"""`subbit check my_method.py`: the laws of everything that a plugin registers, one line for each."""
+"""`subbit check my_method.py`: checks the laws of everything that a plugin registers, one line each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_plugin(path: Path, console: Console) -> bool:
 
 
 def _trials(kind: str, name: str, thing: Any) -> Iterator[tuple[Law, Any]]:
-    """Each law, and what it is asked about."""
+    """Each law, with the subject to test."""
     subjects: list[Any] = [name] if kind == "method" else [thing]
     if kind == "codec":
         from subbit.conformance.cases import subjects as of_codecs
@@ -49,7 +49,7 @@ def _trials(kind: str, name: str, thing: Any) -> Iterator[tuple[Law, Any]]:
 
 
 def _broken(law: Law, subject: Any) -> str | None:
-    """Why the law does not hold. Whatever a plugin raises is an answer, and the next law is tried all the same."""
+    """Why the law does not hold. Any exception of a plugin counts as a failure, and the next law is still tried."""
     try:
         law.holds(subject)
     except SubbitError as error:

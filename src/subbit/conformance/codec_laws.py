@@ -1,7 +1,8 @@
-"""The laws of codecs.
+"""Laws of codecs.
 
-Hostile bytes may decode to something (no codec authenticates its sender), but then to something well-formed; otherwise
-`PayloadError`, never another exception, never more memory than the expected size accounts for.
+Malformed bytes may decode to something (codecs do not authenticate the sender), but then it must be well-formed.
+Otherwise they must raise `PayloadError`, never another exception, and never use more memory than the expected size
+justifies.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SIZES = (0, 1, 2, 7, 8, 9, 255, 256, 1000)
 MEMORY_PER_PLACE = 200
 MEMORY_ALWAYS = 1 << 20
 HUGE = "huge"
-"""A payload that some codecs refuse: 16-bit floats end earlier."""
+"""A payload that some codecs reject, because 16-bit floats overflow."""
 
 
 def encoded(subject: Subject, size: int, name: str = "typical") -> tuple[bytes, Any, Shared]:
@@ -135,10 +136,10 @@ def random_bytes(subject: Subject) -> None:
 
 @law("a decoder takes memory by the size that it expects, not by what it reads")
 def bounded_memory(subject: Subject) -> None:
-    """numpy reports its arrays to tracemalloc. What compiled code allocates is watched by the fuzzer."""
+    """numpy reports its arrays to tracemalloc. The fuzzer covers allocations of compiled code."""
     data, _, shared = encoded(subject, 1000)
     hostile = [*mutations(data, Random(1), 60), *(b"\xff" * length for length in (4, 8, 16, 64, 1000)), bytes(8000)]
-    decode_hostile(subject, data, shared)  # Compiles outside of the measurement.
+    decode_hostile(subject, data, shared)  # Compiles before the measurement.
     limit = MEMORY_PER_PLACE * shared.size + MEMORY_ALWAYS
     for mutant in hostile:
         _, taken = memory_of(subject, mutant, shared)
@@ -147,7 +148,7 @@ def bounded_memory(subject: Subject) -> None:
     for mutant in bombs(data):
         refused, taken = memory_of(subject, mutant, shared)
         demand(refused, "a stream that decompresses to 64 MB is accepted")
-        # The codec may slice the bytes that it was given.
+        # The codec may slice its input.
         demand(taken < MEMORY_PER_PLACE * shared.size + MEMORY_ALWAYS + len(mutant), f"took {taken} bytes for a bomb")
 
 

@@ -1,4 +1,4 @@
-"""Bytes that no honest sender wrote, and what a decoder makes of them."""
+"""Malformed bytes, and how a decoder handles them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from subbit.core.errors import PayloadError
 
 
 def decode_hostile(subject: Subject, data: bytes, shared: Shared) -> bool:
-    """True where the codec refused. Anything but `PayloadError` or a well-formed payload breaks the law."""
+    """True if the codec rejected the bytes. Anything but `PayloadError` or a well-formed payload breaks the law."""
     shown = f"{data[:32].hex()}... ({len(data)} bytes)"
     try:
         payload = subject.codec.decode(data, shared)
@@ -28,7 +28,7 @@ def decode_hostile(subject: Subject, data: bytes, shared: Shared) -> bool:
 
 
 def memory_of(subject: Subject, data: bytes, shared: Shared) -> tuple[bool, int]:
-    """Whether the codec refused, and how many bytes it took at most on the way."""
+    """Whether the codec rejected the bytes, and its peak memory in bytes."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -39,7 +39,7 @@ def memory_of(subject: Subject, data: bytes, shared: Shared) -> tuple[bool, int]
 
 
 def mutations(data: bytes, random: Random, count: int) -> list[bytes]:
-    """Bytes overwritten by extreme and by random values, near the front (where the headers are) and anywhere."""
+    """Copies with bytes overwritten by extreme and random values, near the front (where headers are) and anywhere."""
     found = []
     for _ in range(count):
         mutant = bytearray(data)
@@ -52,12 +52,12 @@ def mutations(data: bytes, random: Random, count: int) -> list[bytes]:
 
 
 def bombs(data: bytes) -> list[bytes]:
-    """The payload with 64 MB of zeros in place of every DEFLATE stream that it holds."""
+    """The payload with every DEFLATE stream in it replaced by 64 MB of zeros."""
     return [_with_bomb(data, offset, wbits) for offset, wbits in _deflate_streams(data)]
 
 
 def _deflate_streams(data: bytes) -> list[tuple[int, int]]:
-    """(offset, wbits) wherever a zlib or raw DEFLATE stream reaches to the end, or to the last chunk of a PNG."""
+    """(offset, wbits) of every zlib or raw DEFLATE stream that extends to the end, or to the last chunk of a PNG."""
     found = []
     for offset in range(len(data)):
         for wbits in (15, -15):
@@ -79,7 +79,7 @@ def _bomb(wbits: int) -> bytes:
 
 
 def _with_bomb(data: bytes, offset: int, wbits: int) -> bytes:
-    """In a PNG it is a whole chunk, so that it opens."""
+    """In a PNG the bomb is a complete chunk, so that the file opens."""
     bomb = _bomb(wbits)
     if data[offset - 4 : offset] != b"IDAT":
         return data[:offset] + bomb

@@ -1,4 +1,4 @@
-"""A law: a function with a sentence that says what it asks for."""
+"""A law: a function with a title that states the requirement."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class LawError(SubbitError):
 class Law:
     title: str
     holds: Callable[[Any], None]
-    """Of the name of a method, of a codec with options (`Subject`) or of an aggregator; raises `LawError` if not."""
+    """Takes the name of a method, a codec with options (`Subject`) or an aggregator; raises `LawError` on failure."""
 
 
 class Laws:
-    """The laws of one kind of thing, in the order in which they are written down."""
+    """The laws of one kind, in order of definition."""
 
     def __init__(self) -> None:
         self.all: list[Law] = []
@@ -40,7 +40,7 @@ def demand(condition: object, message: str) -> None:
 
 
 def laws_of(kind: str) -> list[Law]:
-    """The laws of a kind; there are none for some."""
+    """The laws of a kind; some kinds have none."""
     from subbit.conformance import aggregator_laws as aggregators
     from subbit.conformance import codec_laws as codecs
     from subbit.conformance import method_laws as methods

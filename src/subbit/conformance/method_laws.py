@@ -1,4 +1,4 @@
-"""The laws of methods, tried on small networks and handwritten digits."""
+"""Laws of methods, tested on small networks and handwritten digits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from subbit.wire.ledger import Ledger
 
 law = Laws()
 LEARNT = 0.5
-"""Accuracy on digits, where chance is 0.1."""
+"""Required accuracy on digits, where chance is 0.1."""
 
 
 def finish(method: str, module: nn.Module | None = None, **values: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def repeats(method: str) -> None:
     first, second, other = finish(method), finish(method), finish(method, seed=1)
     demand(first["model_sha256"] == second["model_sha256"], "two runs with the same seed end with different models")
     demand(first["uplink_bytes"] == second["uplink_bytes"], "two runs with the same seed send different bytes")
-    if find_method(method).sends_up != "nothing":  # The common model of a method that sends nothing is the start.
+    if find_method(method).sends_up != "nothing":  # Without uploads, the common model is the initial one.
         demand(first["model_sha256"] != other["model_sha256"], "another seed ends with the same model")
 
 
@@ -96,7 +96,7 @@ def survives_nan(method: str) -> None:
 
 
 class _Overflow(nn.Module):
-    """Not a number wherever a batch holds the first client's first example."""
+    """Returns NaN whenever a batch contains the first client's first example."""
 
     def forward(self, images: Tensor) -> Tensor:
         poisoned = digits_problem().train.inputs[0]
@@ -139,7 +139,7 @@ class _Stopped(Exception):
 
 
 def frozen_digest(flat: FlatModel) -> str:
-    """SHA-256 of every parameter and buffer that is not trained (nor, under `average`, a running statistic)."""
+    """SHA-256 of every parameter and buffer that is not trained (nor, with `average`, a running statistic)."""
     trained = set(flat.template.names)
     if flat.statistics_template is not None:
         trained |= set(flat.statistics_template.names)
@@ -150,7 +150,7 @@ def frozen_digest(flat: FlatModel) -> str:
 @law("weights that are not selected stay as they are, bit for bit")
 def leaves_frozen_weights(method: str) -> None:
     untouched = mlp()
-    # A method that adds modules decides by itself what is trained.
+    # A method that adds modules determines what is trained.
     implied = find_method(method).prepare(untouched, settings(method=method).parameters, 10, 1)
     selection = implied or "2.weight"
     frozen = frozen_digest(FlatModel(untouched, selection))

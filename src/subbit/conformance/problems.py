@@ -1,4 +1,4 @@
-"""Small real problems on which methods are tried: handwritten digits over a few clients."""
+"""Small real problems for testing methods: handwritten digits over a few clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settings(**values: Any) -> Settings:
 
 
 class Scaled(nn.Module):
-    """uint8 images to [0, 1]."""
+    """Scales uint8 images to [0, 1]."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.float() / 255
@@ -45,7 +45,7 @@ def conv_net() -> nn.Module:
 
 
 class SmallViT(nn.Module):
-    """A transformers ViT of two blocks under a linear head."""
+    """A transformers ViT with two blocks and a linear head."""
 
     def __init__(self) -> None:
         from transformers import ViTConfig, ViTModel
@@ -80,7 +80,7 @@ MODULES = {"mlp": mlp, "conv": conv_net, "vit": small_vit}
 def digits_problem(
     module: nn.Module | None = None, parts: list[NDArray[np.int64]] | None = None, examples: int = 240
 ) -> Problem:
-    """Clients hold consecutive thirds of the first examples, unless `parts` says otherwise."""
+    """Clients hold consecutive thirds of the first examples, unless `parts` is given."""
     dataset = load_dataset("digits", limit=examples, test_limit=100)
     if parts is None:
         parts = [np.asarray(part, dtype=np.int64) for part in np.array_split(np.arange(len(dataset.train)), 3)]

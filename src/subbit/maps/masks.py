@@ -1,7 +1,7 @@
 """Masks over frozen weights: scores s are trained, the network is w0 * m.
 
-    mask        m ~ Bern(theta), theta = sigmoid(s), drawn anew in every step
-    threshold   m = [theta >= tau], without sampling
+mask        m ~ Bern(theta), theta = sigmoid(s), drawn anew in every step
+threshold   m = [theta >= tau], without sampling
 """
 
 from __future__ import annotations
