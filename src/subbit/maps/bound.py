@@ -70,6 +70,10 @@ class BoundMap(ABC):
         """Bound on the magnitude of any value of the vector; none: there is none."""
         return None
 
+    def observed(self, received: Vector) -> dict[str, float]:
+        """What the log says about a vector that a client received."""
+        return {}
+
     def refuse(self, vector: Vector) -> None:
         """`PayloadError` for a vector with which no training ends."""
         return
