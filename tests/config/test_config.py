@@ -59,6 +59,10 @@ def test_an_unknown_table_is_an_error() -> None:
 
 def test_a_key_of_another_contender_is_skipped_but_a_key_of_nobody_is_not() -> None:
     assert resolve({"kappa": 0.5}, ["method=fedpm"], others=["deltamask", "fedpm"]).run.method == "fedpm"
+    topk = ["fedavg:codec=topk", "fedavg"]
+    assert resolve({"fraction": 0.5}, ["method=fedavg"], others=topk).parameters.up.codec.name == "dense"
+    with pytest.raises(ConfigError, match="fraction"):
+        resolve({"fraction": 0.5}, ["method=fedavg"], others=["fedavg"])
     with pytest.raises(ConfigError, match="kapa"):
         resolve({"kapa": 0.5}, ["method=fedpm"], others=["deltamask", "fedpm"])
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.local_deployment import LocalDeployment
 from flwr.cli.build import build_fab_from_disk
 
 from subbit.config.resolve import resolve, write_toml
@@ -52,6 +53,22 @@ def test_nodes_end_with_the_model_of_the_simulator(tmp_path: Path) -> None:
             found.append(serve(grid, problem, folder, resume=False).summary)
     assert found[1]["failures"] == {}
     assert found[0]["model_sha256"] == found[1]["model_sha256"]
+
+
+@pytest.mark.e2e
+def test_a_plugin_on_real_nodes(tmp_path: Path) -> None:
+    job = {**JOB, "method": "sign-vote", "deadline": 300}
+    with LocalDeployment(tmp_path, job, secure=False) as deployment:
+        deployment.superlink()
+        for node in range(2):
+            deployment.supernode(node)
+        deployment.submit()
+        summary = deployment.finish()
+    settings = resolve({**job, "name": "simulated", "folder": str(tmp_path / "runs")})
+    expected = run_job(build_problem(settings.run), settings, RunFolder.create(settings, "")).summary
+    assert summary["failures"] == {}
+    assert summary["model_sha256"] == expected["model_sha256"]
+    print("\nplugin: sign-vote on 2 nodes, model_sha256 equals the simulator's")
 
 
 NODE = """

@@ -47,8 +47,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: Iterable[str] = ()) -> Settings:
     """The settings of one run.
 
-    `others` are methods that share the file and the words (in a comparison): a key that belongs to one of them alone
-    is skipped here.
+    `others` are contenders that share the file and the words (in a comparison), such as `fedavg:codec=topk`: a key that
+    belongs to one of them alone is skipped here.
     """
     assigned = dict(split_assignment(word) for word in words)
     # Before any name is looked up.
@@ -66,7 +66,7 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
     given = {key: value for key, value in merged.items() if key not in run_keys}
     preset = {**method.words, **method.presets[run.preset]}
     pieces = Tables(method.Parameters, {**preset, **given})
-    foreign = [Tables(find_method(other).Parameters, {**find_method(other).words, **given}) for other in others]
+    foreign = [_tables_of(other, given) for other in others]
     for key in given:
         if not pieces.knows(key) and not any(other.knows(key) for other in foreign):
             owners = pieces.owners(key)
@@ -79,6 +79,14 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
     # Options of a component in the preset do not apply if another component was chosen.
     chosen = {key: value for key, value in {**preset, **given}.items() if pieces.knows(key)}
     return Settings(run, pieces.build(chosen))
+
+
+def _tables_of(contender: str, given: Mapping[str, Any]) -> Tables:
+    """The keys that a contender knows, with what it and everybody else chose."""
+    name, _, words = contender.partition(":")
+    method = find_method(name)
+    own = dict(split_assignment(word) for word in words.split(",") if "=" in word)
+    return Tables(method.Parameters, {**given, **method.words, **own})
 
 
 def resolve_recorded(values: Mapping[str, Any]) -> Settings:

@@ -172,7 +172,7 @@ class VectorExchange(Exchange):
         payloads: Payloads = {self.up_name: self.with_feedback(said, view, turn)}
         if self.map.statistics and self.task.flat.statistics is not None:
             payloads["statistics"] = as_float32(self.task.flat.statistics.numpy() - view["statistics"])
-        return payloads, {}
+        return payloads, self.map.observed(view[self.name])
 
     def with_feedback(self, change: Vector, view: Any, turn: Turn) -> Vector:
         """The change plus the client's residual from earlier ones, with error feedback."""

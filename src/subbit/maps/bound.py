@@ -70,6 +70,10 @@ class BoundMap(ABC):
         """Bound on the magnitude of the vector's values, if there is one."""
         return None
 
+    def observed(self, received: Vector) -> dict[str, float]:
+        """What the log says about a vector that a client received."""
+        return {}
+
     def refuse(self, vector: Vector) -> None:
         """Raises `PayloadError` for a vector that training cannot produce."""
         return

@@ -153,6 +153,9 @@ class ProjectedBits(BoundMap):
     def farthest(self) -> float:
         return 1.0
 
+    def observed(self, received: Vector) -> dict[str, float]:
+        return {"fixed": float(np.mean((received <= 0) | (received >= 1)))}
+
     def refuse(self, vector: Vector) -> None:
         if not (vector >= 0).all():
             raise PayloadError(f"a list of probabilities holds {vector.min():g}: needs 0 or more", "value")

@@ -21,7 +21,7 @@ Model. Any other vector codec sends the change of p.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,9 +33,8 @@ from subbit.codecs.sampler import Thresholds, sample_bits
 from subbit.codecs.smallest import Flips
 from subbit.core.pieces import choice
 from subbit.core.randomness import derive_key
-from subbit.data.examples import Examples
 from subbit.exchange.by_codec import bits_or_vectors
-from subbit.exchange.exchange import State, Update
+from subbit.exchange.exchange import State
 from subbit.exchange.posterior import Beta, BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved, counts_of
 from subbit.local.stopping import StoppedLocal
 from subbit.local.trainer import Trainer
@@ -67,11 +66,12 @@ class DrawUp(BitsUp):
 
     def say(self, exchange: BitsExchange, view: Thresholds, moved: Moved, turn: Turn) -> tuple[Bits, dict[str, float]]:
         key = self.reference_key(exchange.task, turn.round_number, turn.client)
-        bits = sample_bits(moved.thresholds, key)
-        if not self.as_flips:
-            return bits, {}
-        bits ^= sample_bits(view, key)
-        return bits, {"flips": count_ones(bits)}
+        bits, edge = sample_bits(moved.thresholds, key), int(exchange.beta.clamp * FULL)
+        observed = {"fixed": float(np.mean((view <= edge) | (view >= FULL - 1 - edge)))}
+        if self.as_flips:
+            bits ^= sample_bits(view, key)
+            observed["flips"] = count_ones(bits)
+        return bits, observed
 
     def mask(self, exchange: BitsExchange, view: Thresholds, payload: Bits, where: tuple[int, int]) -> Bits:
         if not self.as_flips:
@@ -108,13 +108,6 @@ class Zampling(Method[ZamplingParameters]):
         self.map = parameters.map.bind(task)
         self.trainer = Trainer(task, parameters.local, self.map)
         self.exchange = bits_or_vectors(task, parameters, self.map)
-
-    def train(self, view: Any, data: Examples, turn: Turn) -> Update:
-        update, counted = super().train(view, data, turn), isinstance(self.exchange, BitsExchange)
-        thresholds = view if counted else self.thresholds(view)
-        edge = int(self.parameters.aggregate.beta.clamp * FULL) if counted else 0
-        fixed = float(np.mean((thresholds <= edge) | (thresholds >= FULL - 1 - edge)))
-        return replace(update, observations={**update.observations, "fixed": fixed})
 
     def thresholds(self, state: State) -> Thresholds:
         """p of a state, as integers."""

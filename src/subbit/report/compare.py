@@ -39,7 +39,7 @@ def contender_settings(
     error."""
     label = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in contender.label)
     own = [*words, *contender.words, f"method={contender.method}", f"seed={seed}", f"name={label}-seed{seed}"]
-    return resolve(values, own, others=[other.method for other in contenders])
+    return resolve(values, own, others=[other.label for other in contenders])
 
 
 def compare(

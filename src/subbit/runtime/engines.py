@@ -7,6 +7,7 @@ which torch has started threads can hang), and receive the problem once, through
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +46,7 @@ class InProcess:
         torch.set_num_threads(threads)
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
-        return (client_turn(self._workplace, order) for order in orders)
+        return map(partial(client_turn, self._workplace), orders)
 
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
         return [evaluation_turn(self._workplace, order) for order in orders]
