@@ -47,8 +47,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: Iterable[str] = ()) -> Settings:
     """The settings of one run.
 
-    `others` are contenders that share the file and the words (in a comparison), such as `fedavg:codec=topk`: a key that
-    belongs to one of them alone is skipped here.
+    `others` are the contenders of a comparison that share the file and the words, e.g. `fedavg:codec=topk`. A key
+    that only one of them knows is skipped.
     """
     assigned = dict(split_assignment(word) for word in words)
     # Before any name is looked up.
@@ -82,7 +82,7 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
 
 
 def _tables_of(contender: str, given: Mapping[str, Any]) -> Tables:
-    """The keys that a contender knows, with what it and everybody else chose."""
+    """The keys that a contender knows, given its own and the common choices."""
     name, _, words = contender.partition(":")
     method = find_method(name)
     own = dict(split_assignment(word) for word in words.split(",") if "=" in word)

@@ -39,7 +39,7 @@ from subbit.wire.frame import HEADER_BYTES
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 GRACE_SECONDS = 30.0
-"""Flower drops a message this long after the deadline, so that a node that reconnects later does not train for nothing."""
+"""Flower drops a message this long after the deadline, so that a late node does not train for nothing."""
 REFRESH_SECONDS = 2.0
 """While a round waits, how often to check which nodes have connected or left."""
 FINISH_SECONDS = 30.0

@@ -71,7 +71,7 @@ class BoundMap(ABC):
         return None
 
     def observed(self, received: Vector) -> dict[str, float]:
-        """What the log says about a vector that a client received."""
+        """Observations about a received vector, for the log."""
         return {}
 
     def refuse(self, vector: Vector) -> None:
