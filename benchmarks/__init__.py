@@ -1,1 +1,1 @@
-"""Measurements, and what is made of their results. Not installed: they are run from a clone of the repository."""
+"""Benchmarks, and scripts that render their results. Not installed: run them from a clone of the repository."""

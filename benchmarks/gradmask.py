@@ -1,4 +1,4 @@
-"""Gradient masks against FedAvg and against the controls that the paper lacks, on three splits.
+"""Gradient masks against FedAvg and against controls that the paper lacks, on three splits.
 
     SUBBIT_DATA=... python benchmarks/gradmask.py                      about a minute on two cores for each run
     python benchmarks/gradmask.py --seeds 3 --splits IID "two classes"
@@ -29,7 +29,7 @@ SPLITS = {"IID": "gradmask-iid", "two classes": "gradmask-2class", "starved": "g
 
 
 def rows(rate: float) -> dict[str, str]:
-    """Contenders by what they are."""
+    """Contenders by their label."""
     masks = ["least-sensitive", "most-sensitive", "lowest-magnitude", "highest-magnitude"]
     return {
         "FedAvg, all weights": "fedavg",

@@ -1,9 +1,10 @@
-"""The classifier in closed form (`head=lda`) on frozen features, without any training, on the jobs of our tables.
+"""The closed-form classifier (`head=lda`) on frozen features, without any training, on the jobs of our tables.
 
     python benchmarks/head_alone.py        writes benchmarks/results/head-alone.json (minutes; needs Fashion-MNIST)
 
-A run needs at least one round, so here is one of all clients with learning rate 0, which leaves the head as it is: the
-accuracy before it is the head's. Once: what clients send to fit the head, and the head that goes back to each of them.
+A run needs at least one round. Here it is one of all clients with learning rate 0, which does not change the head, so
+the accuracy before it is that of the head. One-off costs: what clients send to fit the head, and the head that is sent
+back to each of them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 OUTPUT = RESULTS / "head-alone.json"
 HEAD = "fedavg:select=head,learning_rate=0"
 ONE_ROUND = ["head=lda", "rounds=1", "evaluate_every=1", "participation=1", "workers=1", "epochs=1", "batch_size=32"]
-# Tables by the name of their result, with the job and the words that they were made with.
+# Tables by the name of their result, with the job and the options that they were made with.
 JOBS: dict[str, tuple[str, list[str]]] = {
     "demo-comparison": ("demo", []),
     "compressors-digits": ("compressors-digits", []),
@@ -40,7 +41,7 @@ JOBS: dict[str, tuple[str, list[str]]] = {
 
 
 def seeds_of(table: str) -> int:
-    """As many as the table has, so that both are means over the same splits."""
+    """As many seeds as the table has, so that both are means over the same splits."""
     if table.startswith("gradmask"):
         splits = json.loads((RESULTS / "gradmask.json").read_text())["splits"]
         return max(int(split["seeds"]) for split in splits.values())

@@ -1,6 +1,6 @@
 """The row of the head alone for a table of accuracies, and the sentence above it, from `head-alone.json`.
 
-Used by the other files here that write tables; `benchmarks/head_alone.py` makes the result.
+Used by the scripts here that write tables; `benchmarks/head_alone.py` creates the result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 LABEL = "`head=lda` alone, no training"
 LEVEL = 0.01
-"""Accuracies that differ by less than this are called level."""
+"""Accuracies that differ by less than this are called equal."""
 
 
 def known() -> dict[str, Any]:
@@ -26,7 +26,7 @@ def sentence(
     where: str = "on this job",
     kind: str = "trained results",
 ) -> str:
-    """One head and one list of rows for each job of the table."""
+    """One head accuracy and one list of rows for each job of the table."""
     pairs = [(head, row) for head, column in zip(heads, rows, strict=True) for row in column]
     reached = sum(head > row - LEVEL for head, row in pairs)
     listed = ", ".join(f"{head:.3f}" for head in heads)

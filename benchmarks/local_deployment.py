@@ -1,5 +1,5 @@
-"""A real Flower deployment on this machine, for tests and measurements: SuperLink, SuperNodes and `flwr run`, each
-its own processes, with a Flower home, keys and ports of their own.
+"""A real Flower deployment on this machine, for tests and measurements: SuperLink, SuperNodes and `flwr run` as
+separate processes, with their own Flower home, keys and ports.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from subbit.flower.lines import (
     write_app,
 )
 
-PATIENCE = 600.0  # Machines are busy; no test asserts speed.
+PATIENCE = 600.0  # The machine may be busy; no test asserts speed.
 SCRIPTS = Path(sys.executable).parent
 
 
@@ -39,7 +39,7 @@ def free_port() -> int:
 
 
 class LocalDeployment:
-    """Use as a context manager: whatever was started is ended, by process group, when it is left."""
+    """Context manager. On exit it ends everything it started, by process group."""
 
     def __init__(self, folder: Path, job: dict[str, Any], *, secure: bool) -> None:
         self.folder, self.port = folder, free_port()
@@ -52,7 +52,7 @@ class LocalDeployment:
         home = folder / "home"
         home.mkdir()
         if self.certificates is not None:
-            create_certificates(self.certificates, [], self.nodes + 1)  # One key more than is registered.
+            create_certificates(self.certificates, [], self.nodes + 1)  # One more key than is registered.
         (home / "config.toml").write_text(connection_table("there", self.address, self.certificates))
         self.environment = {
             **os.environ,
@@ -76,7 +76,7 @@ class LocalDeployment:
             self.kill(process)
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """SIGKILL to the process and its children: each was started in a group of its own."""
+        """Send SIGKILL to the process and its children: each was started in its own group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -108,7 +108,7 @@ class LocalDeployment:
     def supernode(
         self, node: int, *, key: int | None = None, address: str | None = None, partitions: int | None = None
     ) -> subprocess.Popen[bytes]:
-        """A node of the job, or one that says it is of `partitions`."""
+        """A node of the job; `partitions` overrides the number of partitions that it claims."""
         line = supernode_line(node, partitions or self.nodes, address or self.address, self.certificates, free_port())
         if key is not None:
             line = line.replace(f"nodes/node-{node}", f"nodes/node-{key}")
@@ -120,7 +120,7 @@ class LocalDeployment:
                 self.command(register_line(node, self.certificates, "there"))
 
     def command(self, line: str) -> str:
-        """Run a command to its end and return what it printed."""
+        """Run a command to completion and return its output."""
         done = subprocess.run(
             shlex.split(line), cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
         )
@@ -129,7 +129,7 @@ class LocalDeployment:
         return done.stdout
 
     def submit(self, app: Path | None = None) -> None:
-        """Start the run; what the ServerApp prints, and why it fails if it does, is in the log "run"."""
+        """Start the run. The output of the ServerApp, with any error, is in the log "run"."""
         self.run = self.start(f"flwr run {shlex.quote(str(app or self.app))} there --stream", "run")
 
     def until(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
@@ -148,7 +148,7 @@ class LocalDeployment:
         return dict(json.loads(path.read_text()))
 
     def memories(self) -> list[Path]:
-        """What the nodes keep on this machine for their clients."""
+        """Files that the nodes on this machine keep for their clients."""
         return sorted((self.folder / "home").rglob("subbit-memory/*/*/*.safetensors"))
 
     def rounds(self) -> list[dict[str, Any]]:

@@ -27,13 +27,13 @@ STYLES: dict[str, tuple[str, str]] = {
 }
 """Exact codes in blue, filters in warm colours and green, general-purpose compressors in grey.
 
-What is not here would lie on another line: `flips` takes the smaller of rice and range, constriction lies on range, the
-3-wise binary fuse filter on lane.
+Codecs that would coincide with another line are left out: `flips` takes the smaller of rice and range, constriction
+coincides with range, the 3-wise binary fuse filter with lane.
 """
 
 
 def save_plot(results: Mapping[str, Any], path: Path) -> None:
-    """An SVG that depends on the results alone, so that it changes only when they do."""
+    """Write an SVG that depends only on the results, so that it changes only when they do."""
     settings = {"svg.hashsalt": "subbit", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
     with matplotlib.rc_context(settings):
         figure, (absolute, relative) = pyplot.subplots(1, 2, figsize=(11, 4.8), layout="constrained")

@@ -1,9 +1,9 @@
-"""Numbers of docs/codecs.md and its plot, from benchmarks/results/codecs.json. No number is typed by hand.
+"""Update the numbers and the plot of docs/codecs.md from benchmarks/results/codecs.json. No number is typed by hand.
 
     subbit bench codecs --output benchmarks/results/codecs.json
     python benchmarks/render_codecs.py
 
-A section of the page lies between `<!-- generated: NAME -->` and `<!-- /generated -->`.
+A generated section of the page is between `<!-- generated: NAME -->` and `<!-- /generated -->`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def with_sections(page: str, results: Results) -> str:
-    """The page with every generated section made anew."""
+    """The page with every generated section updated."""
 
     def generated(section: re.Match[str]) -> str:
         return f"{section[1]}\n{SECTIONS[section['name']](results)}\n\n{section[3]}"

@@ -3,9 +3,8 @@
     subbit compare subbit fedpm --config experiments/fashion-masks.toml --seeds 3 --json > benchmarks/results/NAME.json
     python benchmarks/render_comparisons.py
 
-A page says where: everything between `<!-- comparison: NAME -->` and `<!-- /comparison -->` is replaced. A page that
-shows `NAME.svg` gets the plot of that comparison beside it. A test fails when a page or a plot shows anything else than
-what this makes of the committed file.
+Everything between `<!-- comparison: NAME -->` and `<!-- /comparison -->` of a page is replaced. If a page shows
+`NAME.svg`, the plot of that comparison is written next to it. A test fails if a page or a plot is out of date.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ MARKERS = re.compile(
 
 
 def render(comparison: dict[str, Any], head: dict[str, Any] | None = None) -> str:
-    """`head` is what the head alone reaches on the same job, where that was measured."""
+    """`head` is the result of the head alone on the same job, if it was measured."""
     first = next(iter(comparison["runs"].values()))[0]
     target, personal = comparison["target"], "accuracy_by_client" in first
     drawn = any("accuracy_sampled" in run for runs in comparison["runs"].values() for run in runs)
-    # What clients send to fit the head has no noise: it says nothing about rows that have.
+    # The head is fitted without noise, so it cannot be compared with private rows.
     trained = {label: row["accuracy"] for label, row in comparison["methods"].items() if "privacy=" not in label}
     kind = "trained results" if len(trained) == len(comparison["methods"]) else "trained results without noise"
     lines = [
@@ -75,7 +74,7 @@ def render(comparison: dict[str, Any], head: dict[str, Any] | None = None) -> st
 
 
 def drawn_accuracy(runs: list[dict[str, Any]]) -> str:
-    """The papers of stochastic masks judge a drawn network, not the expected one: what the accuracy is by that."""
+    """Accuracy of a sampled network, which the papers on stochastic masks report instead of the expected one."""
     found = [run["accuracy_sampled"] for run in runs if "accuracy_sampled" in run]
     return f"{statistics.fmean(found):.3f}" if found else "-"
 
@@ -89,7 +88,7 @@ def rendered_page(text: str) -> str:
 
 
 def plots() -> dict[Path, str]:
-    """Plots by file: of every comparison whose picture a page shows."""
+    """File and contents of the plot of every comparison that a page shows."""
     found = {}
     for page in pages():
         for match in MARKERS.finditer(page.read_text()):
@@ -102,7 +101,7 @@ def plots() -> dict[Path, str]:
 
 
 def head_runs(name: str) -> list[dict[str, Any]]:
-    """The head alone as runs of one evaluated round."""
+    """The head alone as runs with one evaluated round."""
     runs = HEAD["known"]()[name]["runs"]
     return [{"bytes_by_round": [run["once_bytes"]], "accuracy_by_round": [run["accuracy"]]} for run in runs]
 

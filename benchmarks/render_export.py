@@ -1,6 +1,6 @@
 """Write the table of docs/export.md from `benchmarks/results/export-*.json`, reports of `subbit export --shrink`.
 
-A test fails when the page shows anything else than what this makes of the committed files.
+A test fails if the page is out of date.
 """
 
 from __future__ import annotations

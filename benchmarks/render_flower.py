@@ -3,7 +3,7 @@
     subbit bench flower --output benchmarks/results/flower.json
     python benchmarks/render_flower.py
 
-`tests/test_readme.py` fails when the page shows anything else than what this makes of the committed file.
+`tests/test_readme.py` fails if the page is out of date.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write the table of docs/gradient-masks.md from `benchmarks/results/gradmask.json`, made by `benchmarks/gradmask.py`.
 
-A test fails when the page shows anything else than what this makes of the committed file.
+A test fails if the page is out of date.
 """
 
 from __future__ import annotations

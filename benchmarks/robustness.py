@@ -1,11 +1,11 @@
-"""Two of ten clients lie: what is left of the accuracy, for every method, as it comes and with robust aggregation.
+"""Accuracy of every method with two malicious clients out of ten, with default and with robust aggregation.
 
     python benchmarks/robustness.py                                    a quarter of an hour on one core
-    python benchmarks/robustness.py --methods fedavg fedpm             these anew, the others as they were
+    python benchmarks/robustness.py --methods fedavg fedpm             rerun these, keep the others
     python benchmarks/render_robustness.py                             the table of SECURITY.md
 
-Liars train as they should and then say something else, in frames as well-formed as any. A lie is about real numbers
-(what was learnt times a factor) or about bits (all inverted), and a method is told those that it has words for.
+Malicious clients train normally and then send something else in well-formed frames. An attack changes either real
+numbers (the learnt change times a factor) or bits (all inverted). A method gets the attacks that apply to its payloads.
 """
 
 from __future__ import annotations
@@ -65,22 +65,25 @@ OWN: dict[str, dict[str, Any]] = {
     "gradmask": {"mask_scope": "global"},
     "fedmask": {"pruned_layers": 0, "lasso": 0.0, "weights": "signed"},
 }
-"""Beside the defaults. Gradient masks: of masks that differ from client to client there is no robust mean. FedMask: so
-small a network is nothing without four fifths of its weights, and Zampling of an eighth. Rates: a turn is 20 steps."""
+"""Overrides of the defaults. Gradient masks: there is no robust mean of masks that differ between clients. FedMask and
+Zampling: so small a network does not work if reduced to a fifth or an eighth. Rates: a turn is 20 steps.
+"""
 
 Lie = Callable[[Method[Any], Part, Any, Any], Any]
 """(method, part, view, payload) to what is sent instead."""
 
 
 class Scaled(nn.Module):
-    """uint8 images to [0, 1]."""
+    """Scales uint8 images to [0, 1]."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.float() / 255
 
 
 def times(factor: float) -> Lie:
-    """What was learnt, times a factor: of scores and weights that travel as they are, their change."""
+    """Multiply the learnt change by a factor. For scores and weights that are sent whole, only their change is
+    multiplied.
+    """
 
     def lie(method: Method[Any], part: Part, view: Any, payload: Any) -> Any:
         origin = np.float32(0)
@@ -95,7 +98,7 @@ def times(factor: float) -> Lie:
 
 
 def inverted(method: Method[Any], part: Part, view: Any, payload: Any) -> Any:
-    if payload.dtype == np.float32:  # Probabilities, of which the coder draws the bits.
+    if payload.dtype == np.float32:  # Probabilities, from which the coder draws the bits.
         return np.float32(1) - payload
     return pack_bits(~unpack_bits(payload, part.size))
 
@@ -109,7 +112,7 @@ LIES: dict[str, tuple[Kind, Lie]] = {
 
 
 class WithLiars(InProcess):
-    """An engine in which some clients train as they should and then say something else."""
+    """An engine in which some clients train normally and then send something else."""
 
     def __init__(self, workplace: Workplace, lie: str) -> None:
         super().__init__(workplace, threads=1)
@@ -143,7 +146,7 @@ class WithLiars(InProcess):
 
 
 def lied_about(method: Method[Any], kind: Kind) -> list[Part]:
-    """A structure that is sent once is left alone: one that does not fit is refused anyway."""
+    """The parts to attack. Not the structure, which is sent once: an invalid one is rejected anyway."""
     return [part for part in method.up_parts() if part.codec.kind is kind and part.name != "structure"]
 
 
@@ -154,11 +157,11 @@ def problem_of(settings: Settings) -> Problem:
 
 
 def robust_keys(method: str) -> dict[str, Any]:
-    """What turns robust aggregation on, where the method has it."""
+    """Options that turn on robust aggregation, if the method has it."""
     tables = Tables(find_method(method).Parameters, find_method(method).words)
     if method == "subbit":
         return {"aggregator": "agreement", "trim": TRIM}
-    if tables.knows("trim"):  # Bits are counted: what counts them can trim.
+    if tables.knows("trim"):  # Methods that count bits can trim the counts.
         return {"trim": TRIM}
     return {"aggregator": "trimmed", "trim": TRIM} if tables.knows("aggregator") else {}
 
@@ -166,12 +169,12 @@ def robust_keys(method: str) -> dict[str, Any]:
 def outcome(settings: Settings, lie: str) -> dict[str, Any]:
     engine = None if lie == HONEST else lambda workplace: WithLiars(workplace, lie)
     summary = run_job(problem_of(settings), settings, make_engine=engine).summary
-    # Causes of liars and of nobody else: an honest client never fails here.
+    # Only malicious clients are counted here: an honest client never fails in this benchmark.
     return {"accuracy": summary["accuracy"], "refused": summary["failed_clients"]}
 
 
 def start_accuracy(settings: Settings) -> float:
-    """Of the network before the first round."""
+    """Accuracy of the network before the first round."""
     workplace = Workplace(problem_of(settings), settings)
     method = workplace.method("main")
     workplace.write_network(method.start(), method.primary_network, 1, None)

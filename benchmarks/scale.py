@@ -1,9 +1,9 @@
-"""Does a run get slower or larger with its clients and its rounds? Real frames, real files, checked after a kill.
+"""Does a run get slower or larger with the number of clients and rounds? Real frames and files, checked after a kill.
 
     python benchmarks/scale.py clients     1,000 clients against 50, half a million parameters, 50 clients a round
     python benchmarks/scale.py rounds      10,000 rounds of 200 clients with tiny payloads: the last against the first
 
-Results go to benchmarks/results/scale.json. Every run is a process of its own, so that its peak memory is its own.
+Results go to benchmarks/results/scale.json. Every run is a separate process, so that its peak memory can be measured.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EXAMPLES = 8
 
 
 class Stopwatch:
-    """Seconds spent in a method of a class, of this process."""
+    """Seconds that this process spends in a method of a class."""
 
     def __init__(self, owner: type, name: str) -> None:
         self.seconds, function = 0.0, getattr(owner, name)
@@ -61,7 +61,7 @@ class Stopwatch:
 
 
 def problem(clients: int) -> Problem:
-    """Random examples: what is measured does not depend on them."""
+    """Random examples: the measurements do not depend on them."""
     generator = torch.Generator().manual_seed(0)
     count = EXAMPLES * clients
     inputs = torch.randn(count, INPUTS, generator=generator)
@@ -97,8 +97,8 @@ def settings_for(method: str, clients: int, rounds: int, folder: Path) -> Any:
 
 
 def one_run(method: str, clients: int, rounds: int, folder: Path, stop_after: int | None) -> dict[str, Any]:
-    """Run, or go on with, a job in this process; it kills itself after `stop_after` rounds."""
-    torch.manual_seed(0)  # The module above is made by torch's own draw.
+    """Run or resume a job in this process; it kills itself after `stop_after` rounds."""
+    torch.manual_seed(0)  # The module above uses torch's global generator.
     given, settings = problem(clients), settings_for(method, clients, rounds, folder)
     saving, remembering = Stopwatch(RunFolder, "write_state"), Stopwatch(ClientMemories, "write")
     path = folder / settings.run.name
@@ -158,7 +158,7 @@ def by_clients(rounds: int) -> dict[str, Any]:
 
 
 class Tiny(InProcess):
-    """Clients that do not train: they send an empty change at once. What is left is the cost of keeping the books."""
+    """Clients that do not train and send an empty change at once. What remains is the cost of bookkeeping."""
 
     def __init__(self, workplace: Workplace) -> None:
         super().__init__(workplace, 1)
@@ -174,7 +174,7 @@ class Tiny(InProcess):
 
 
 def by_rounds(rounds: int, clients: int) -> dict[str, Any]:
-    """CPU seconds of a round, near the beginning and at the end; the median of each stretch."""
+    """CPU seconds per round at the beginning and at the end; the median of each stretch."""
     marks: list[float] = []
     with tempfile.TemporaryDirectory(prefix="subbit-scale-") as scratch:
         given = problem(clients)

@@ -1,8 +1,8 @@
-"""How the gradient of mask scores is distributed over the places, and how far clients agree about it.
+"""Distribution of the gradient of mask scores over positions, and how far clients agree about it.
 
     python benchmarks/score_gradients.py experiments/fashion-masks.toml > benchmarks/results/score-gradients.json
 
-One batch of each of the first clients, at the scores with which training starts, with the head that the run fits.
+Uses one batch of each of the first clients, at the initial scores and with the head that the run fits.
 `docs/flagship.md` shows the numbers (benchmarks/render_flagship.py).
 """
 
@@ -30,7 +30,7 @@ CLIENTS, BATCH = 12, 16
 
 
 def gradients(workplace: Workplace) -> Tensor:
-    """[clients, places]: the gradient of the scores on one batch of each client."""
+    """[clients, positions]: the gradient of the scores on one batch of each client."""
     method = workplace.method("main")
     assert isinstance(method, Subbit)
     flat = method.task.flat

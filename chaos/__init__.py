@@ -1,1 +1,1 @@
-"""Torture of real subbit processes: python -m chaos --help, or make chaos."""
+"""Chaos tests of real subbit processes: python -m chaos --help, or make chaos."""

@@ -1,9 +1,10 @@
-"""Torture of real processes: python -m chaos [--seconds 600] [--seed 0] [--only KIND] [--trials N] [--deployment]
+"""Chaos tests of real processes: python -m chaos [--seconds 600] [--seed 0] [--only KIND] [--trials N] [--deployment]
 
-Every trial runs a small job in a folder of its own, disturbs it, and judges. A run must end as an undisturbed one, bit
-by bit; or with failures that are counted by cause, and then as one in which just these turns failed; or with one clear
-line. A traceback, a hang, another result, a process or a temporary file that is left, a change to any other file is a
-failure: its folder is kept, and `--only KIND --seed SEED --trials 1` does the same again.
+Every trial runs a small job in its own folder, disturbs it, and judges the outcome. A run must end in one of three
+ways: bit-identical to an undisturbed run; with failures counted by cause, and then identical to a run in which exactly
+these turns failed; or with one clear error line. Anything else is a failure: a traceback, a hang, another result, a
+leftover process or temporary file, a change to any other file. The folder of a failed trial is kept, and `--only KIND
+--seed SEED --trials 1` repeats it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
 
 
 def order(seed: int) -> Iterator[str]:
-    """All kinds in their shares, shuffled, again and again."""
+    """All kinds in their proportions, shuffled, repeated endlessly."""
     for deck in count():
         cards = [kind for kind, (_, share) in KINDS.items() for _ in range(share)]
         Random(f"{seed}/{deck}").shuffle(cards)
@@ -70,14 +71,14 @@ def order(seed: int) -> Iterator[str]:
 
 
 def with_deployments(others: Iterator[str]) -> Iterator[str]:
-    """One after every forty others, which take about as long."""
+    """One deployment after every forty other trials, which take about as long."""
     while True:
         yield from islice(others, 40)
         yield "deployment"
 
 
 def attempt(jobs: Jobs, scratch: Path, kind: str, seed: int) -> Outcome:
-    """One trial, from planting the canaries to looking at them again."""
+    """One trial, from creating the canaries to checking them."""
     function = deployment if kind == "deployment" else KINDS[kind][0]
     trial = Trial(jobs, scratch / f"{kind}-{seed}", kind, seed)
     began = time.monotonic()
@@ -124,7 +125,7 @@ def main() -> int:
     )
     options = parser.parse_args()
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Even where it was started in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Also if it was started in the background.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if options.folder:
         options.folder.mkdir(parents=True)

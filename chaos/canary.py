@@ -1,4 +1,4 @@
-"""Files that are nobody's business, laid where a run could tread on them, and whether they are as they were."""
+"""Canaries: unrelated files placed where a run could damage them, and a check that they are unchanged."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def plant(folder: Path) -> None:
 
 
 def look(folder: Path, ours: tuple[Path, ...]) -> Seen:
-    """Everything below a folder but `ours`: kind, mode, size, time and contents. Folders in which something of ours is
-    made change their time with it, so theirs is left out."""
+    """Everything below a folder except `ours`: kind, mode, size, time and contents. The times of folders that contain
+    our files change with them and are left out.
+    """
     parents = {parent for path in ours for parent in path.parents}
     seen: Seen = {}
     for top, folders, files in os.walk(folder):
@@ -55,7 +56,7 @@ def look(folder: Path, ours: tuple[Path, ...]) -> Seen:
 
 
 def _is_ours(path: Path, ours: tuple[Path, ...]) -> bool:
-    """A run folder, or an earlier one of that name, which is moved aside: NAME.1, NAME.2, ..."""
+    """A run folder, or an earlier one of that name, which was renamed to NAME.1, NAME.2, ..."""
     if path in ours:
         return True
     return path.with_suffix("") in ours and path.suffix[1:].isdigit()

@@ -1,4 +1,4 @@
-"""Files of a stopped run that are not what they were."""
+"""Damaged files of a stopped run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lengthen(path: Path, random: Random, others: list[Path]) -> None:
 
 
 def zeros(path: Path, random: Random, others: list[Path]) -> None:
-    """A block that was never written, as after a power cut."""
+    """Zero a block, as if it was not written before a power cut."""
     data = bytearray(path.read_bytes())
     start = random.randint(0, len(data))
     length = min(len(data) - start, random.choice((8, 512, 4096)))
@@ -48,12 +48,12 @@ def remove(path: Path, random: Random, others: list[Path]) -> None:
 
 
 def exchange(path: Path, random: Random, others: list[Path]) -> None:
-    """The contents of another file of the run, e.g. the state of another round."""
+    """Replace the contents by another file of the run, e.g. the state of another round."""
     path.write_bytes(random.choice(others).read_bytes())
 
 
 def digit(path: Path, random: Random, others: list[Path]) -> None:
-    """One digit is another one: still well-formed."""
+    """Change one digit: the file is still well-formed."""
     data = bytearray(path.read_bytes())
     places = [at for at, byte in enumerate(data) if chr(byte).isdigit()]
     if places:
@@ -78,9 +78,9 @@ KINDS: tuple[Damage, ...] = (
 
 
 def damage(trial: Trial) -> Outcome:
-    """Stop a run (or let it end), damage some of its files, check it, go on with it.
+    """Stop a run (or let it end), damage some of its files, check it and resume it.
 
-    Where `subbit check` finds nothing, going on must bring the undisturbed result without a word.
+    If `subbit check` finds nothing, resuming must give the undisturbed result without any message.
     """
     trial.choose_job(workers=1)
     random = trial.random
@@ -89,7 +89,7 @@ def damage(trial: Trial) -> Outcome:
     trial.say(f"stopped at change {stop} of {trial.normal.changes}")
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         files = sorted(path for path in trial.path.rglob("*") if path.is_file() and not path.is_symlink())
-        # Every folder has its turn, however many files it has.
+        # Choose the folder first, so that each is tested however many files it has.
         folder = random.choice(sorted({path.parent for path in files}))
         path = random.choice([path for path in files if path.parent == folder])
         kind = random.choice(KINDS)

@@ -1,4 +1,4 @@
-"""Real SuperLinks and SuperNodes on loopback: nodes and the server are killed and started again. Minutes each."""
+"""Real SuperLinks and SuperNodes on loopback: nodes and the server are killed and restarted. Takes minutes each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 400.0
 
 
 def deployment(trial: Trial) -> Outcome:
-    """Two nodes of a small job. One disturbance or two, at random times; then on to the end."""
+    """Two nodes of a small job, disturbed once or twice at random times; then the run must finish."""
     trial.choose_job("deltamask-lda", "fedavg-eden", workers=1)
     trial.words = [*(word for word in trial.words if not word.startswith("clients=")), "clients=2"]
     place = trial.folder / "deployed"

@@ -1,4 +1,4 @@
-"""Disks that are full and folders that cannot be."""
+"""Full disks and unusable folders."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOM = "64m"
 
 @contextlib.contextmanager
 def mounted(trial: Trial, options: str) -> Iterator[None]:
-    """A file system of its own for the runs, where that is permitted."""
+    """A separate file system for the runs, if mounting is permitted."""
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "chaos", str(trial.runs)], capture_output=True)
     if done.returncode:
         raise Skipped("mounting is not permitted")
@@ -34,7 +34,7 @@ def remount(trial: Trial, options: str) -> None:
 
 
 def disk(trial: Trial) -> Outcome:
-    """A disk that is full somewhere in the middle; then there is room again."""
+    """The disk becomes full in the middle of a run; later there is space again."""
     trial.choose_job()
     trial.ours.append(trial.folder / "was-mounted")
     how = trial.random.choice(("bytes", "bytes", "files", "limit"))
@@ -136,7 +136,7 @@ IMPOSSIBLE: tuple[Callable[[Trial], dict[str, str]], ...] = (
 
 
 def folder(trial: Trial) -> Outcome:
-    """A folder that is read-only, in the way, impossible or just odd; an output that cannot be written."""
+    """A folder that is read-only, already exists, is invalid or has an odd name; an output that cannot be written."""
     trial.choose_job("subbit", "topk", workers=1)
     how = trial.random.choice((*IMPOSSIBLE, read_only, another_user, full_output))
     trial.say(how.__name__.strip("_"))
@@ -152,7 +152,7 @@ def folder(trial: Trial) -> Outcome:
 
 
 def read_only(trial: Trial) -> Outcome:
-    """A run that was killed, on a file system that is read-only now and writable again later."""
+    """A killed run on a file system that is now read-only and later writable again."""
     from chaos.trips import at_call
 
     trial.ours.append(trial.folder / "was-mounted")
@@ -176,7 +176,7 @@ def read_only(trial: Trial) -> Outcome:
 
 
 def another_user(trial: Trial) -> Outcome:
-    """Somebody without rights in the folder."""
+    """A user without permissions in the folder."""
     if os.getuid():
         raise Skipped("only root becomes somebody else")
 
@@ -193,7 +193,7 @@ def another_user(trial: Trial) -> Outcome:
 
 
 def full_output(trial: Trial) -> Outcome:
-    """subbit run > /dev/full, or into a pipe that nobody reads."""
+    """subbit run > /dev/full, or into a pipe without a reader."""
     kind = trial.random.choice(("full", "pipe"))
 
     def before() -> None:
@@ -206,13 +206,13 @@ def full_output(trial: Trial) -> Outcome:
 
     ended = trial.subbit(trial.run_words(), before)
     trial.say(f"{kind}: status {ended.status}")
-    if ended.status and kind == "full":  # Nobody is told that a pipe has no reader: that is the custom.
+    if ended.status and kind == "full":  # By convention a closed pipe is not reported.
         trial.say(clear_line(ended))
     return trial.finished(trial.carry_on() if ended.status else ended)
 
 
 def free_of_mounts(scratch: Path) -> None:
-    """A harness that was killed leaves none behind the next one."""
+    """Unmount what a killed earlier harness has left behind."""
     for line in Path("/proc/mounts").read_text().splitlines():
         if line.split()[1].startswith(f"{scratch}/"):
             subprocess.run(["umount", "-l", line.split()[1]], check=False)

@@ -1,4 +1,4 @@
-"""The jobs that are disturbed, what each ends with when nobody disturbs it, and what it ends with when turns fail."""
+"""The jobs to disturb, their results without disturbance, and their results if given turns fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JOBS = {
     "fedmask-some": "model=mlp-small head=keep clients=6 participation=0.5 method=fedmask",
     "high-loss": "model=mlp-small head=keep clients=6 participation=0.5 selection=high-loss method=gradmask",
 }
-PATIENCE = 300.0  # Seconds. Machines are busy: whatever takes longer hangs.
+PATIENCE = 300.0  # Seconds. The machine may be busy, but anything longer counts as a hang.
 SAME = ("model_sha256", "accuracy", "accuracy_before", "accuracy_by_round", "bytes_by_round", "total_bytes", "failures")
 Turn = tuple[str, int, int]
 """Phase, round, client."""
@@ -38,20 +38,20 @@ class Undisturbed:
     ledger: bytes
     seconds: float
     changes: int
-    """How often a file was changed."""
+    """Number of file changes."""
     sizes: dict[str, int]
     """Bytes of every file of the run folder."""
 
 
 class Jobs:
-    """Results of undisturbed runs, made when they are first asked for."""
+    """Results of undisturbed runs, computed on first use."""
 
     def __init__(self, scratch: Path, names: Sequence[str] = tuple(JOBS)) -> None:
         self.scratch, self.names, self._found = scratch, tuple(names), dict[str, Undisturbed]()
         scratch.mkdir(parents=True, exist_ok=True)
 
     def words(self, name: str) -> list[str]:
-        """`select` has spaces in its value, so it is written without."""
+        """The value of `select` contains a space, so it is inserted after splitting."""
         words = f"{JOBS[name]} {COMMON}".split()
         return [word.replace("backbone:weights", "backbone: weights") for word in words]
 
@@ -75,7 +75,9 @@ class Jobs:
         return self._found[name]
 
     def warm_up(self) -> None:
-        """Import what a run imports, so that children need not. The run itself is in a child: threads do not fork."""
+        """Import what a run imports, so that children need not. The run itself is in a child, since threads do not
+        survive a fork.
+        """
         listed = self.scratch / "modules"
 
         def work() -> None:
@@ -100,7 +102,7 @@ class Jobs:
 
 
 def with_failures(words: list[str], failures: dict[Turn, str]) -> dict[str, Any]:
-    """The summary of a simulated run in which exactly these turns fail, for these causes. In a child, please."""
+    """The summary of a simulated run in which exactly these turns fail, for these causes. Call it in a child."""
     from subbit.config.resolve import resolve
     from subbit.runtime.client import client_turn
     from subbit.runtime.engines import InProcess
@@ -127,7 +129,7 @@ def with_failures(words: list[str], failures: dict[Turn, str]) -> dict[str, Any]
 
 
 def failed_turns(run: Path) -> dict[Turn, str]:
-    """Which turns failed in a run, from its events."""
+    """The turns that failed in a run, from its events."""
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     rounds = [event for event in events if event["event"] == "round"]
     return {

@@ -1,4 +1,4 @@
-"""Processes that are killed, interrupted, or not alone."""
+"""Processes that are killed, interrupted, or run concurrently."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from chaos.processes import Process, Work
 from chaos.trial import COUNTED, EQUAL, LINE, FailedError, Outcome, Trial, clear_line
 from chaos.trips import at_byte, at_call, at_change
 
-REAL = 0.1  # Share of the processes that start as a user starts them.
+REAL = 0.1  # Share of the processes that start like a user's, without forking.
 
 
 def moment(trial: Trial, sent: int, *, group: bool = False) -> tuple[str, Work | None]:
-    """When: in words, and what to do in the child for it. Nothing: whoever started it sends the signal."""
+    """When to send the signal: a description, and a hook for the child. Without a hook the parent sends it."""
     random, normal = trial.random, trial.normal
     kinds = ["change", "change", "time"]
     if trial.workers == 1:
@@ -36,7 +36,7 @@ def moment(trial: Trial, sent: int, *, group: bool = False) -> tuple[str, Work |
 
 
 def disturbed(trial: Trial, words: list[str], sent: int, *, group: bool = False) -> Process:
-    """Start it and send it the signal at some moment."""
+    """Start the process and send it the signal at some moment."""
     real = trial.random.random() < REAL
     when, before = moment(trial, sent, group=group)
     if real or before is None:
@@ -52,7 +52,7 @@ def disturbed(trial: Trial, words: list[str], sent: int, *, group: bool = False)
 
 
 def kill(trial: Trial) -> Outcome:
-    """SIGKILL, once or several times in a row, then on to the end."""
+    """SIGKILL, once or several times in a row; then the run must finish."""
     trial.choose_job()
     words = trial.run_words()
     for _ in range(trial.random.choice((1, 1, 2, 4))):
@@ -64,7 +64,7 @@ def kill(trial: Trial) -> Outcome:
 
 
 def interrupt(trial: Trial) -> Outcome:
-    """Ctrl-C, in a terminal or to the process alone, perhaps twice."""
+    """Ctrl-C, in a terminal or to the process alone, possibly twice."""
     trial.choose_job()
     group = trial.random.random() < 0.7
     process = disturbed(trial, trial.run_words(), signal.SIGINT, group=group)
@@ -75,7 +75,7 @@ def interrupt(trial: Trial) -> Outcome:
         process.signal(signal.SIGINT, group=group)
         trial.say("and again")
     ended = trial.end(process, may_die=True)
-    # A second one while Python ends has nobody left to answer it.
+    # A second one cannot be handled while Python shuts down.
     if ended.status not in ((0, 130, -signal.SIGINT) if again else (0, 130)):
         raise FailedError(f"status {ended.status} after Ctrl-C:\n{ended.err[-2000:]}")
     if ended.status == 130:
@@ -112,7 +112,7 @@ def worker(trial: Trial) -> Outcome:
 
 
 def twice(trial: Trial) -> Outcome:
-    """Two or three processes for the same folder at once. One does the work, the others say who does."""
+    """Two or three processes in the same folder at once. One does the work, the others report which one."""
     trial.choose_job(workers=1)
     how = trial.random.choice(("same name", "no name", "resumes", "run and resume"))
     trial.say(how)
@@ -149,5 +149,5 @@ def twice(trial: Trial) -> Outcome:
 
 
 def _told(line: str) -> bool:
-    """A run of the same name that began in between moved the folder aside."""
+    """A concurrent run of the same name has moved the folder aside."""
     return "has no checkpoint yet" in line or "no config.toml" in line

@@ -1,4 +1,4 @@
-"""Clients that train as they should and then say something else: in one process, with every rule of the wire obeyed."""
+"""Clients that train normally and then send something else, in one process and in valid frames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from subbit.wire.channel import up
 
 
 class WithLiars(InProcess):
-    """`lies` says which lie each of the liars tells; a liar tells the truth in some rounds."""
+    """`lies` are the attacks of each malicious client, which still behaves honestly in some rounds."""
 
     def __init__(self, workplace: Workplace, lies: dict[int, list[str]], honesty: float, seed: int) -> None:
         super().__init__(workplace, threads=1)
@@ -29,7 +29,7 @@ class WithLiars(InProcess):
         self.earlier: dict[int, Frames] = {}
         self.told = 0
         self.harmed: list[str] = []
-        """Honest clients that could not do what they should, and why."""
+        """Honest clients that could not do their work, and why."""
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         for order in orders:
@@ -56,12 +56,12 @@ class WithLiars(InProcess):
         try:
             with np.errstate(all="ignore"):
                 return encode_parts(method, order.phase, where, lies, view, examples)
-        except Exception:  # The codec does not carry such a payload: then rubbish in a good frame.
+        except Exception:  # The codec cannot encode such a payload: send garbage in a valid frame instead.
             return FRAMES["rubbish in a good frame"](reply.frames, (), (), random)
 
 
 def liar(trial: Trial) -> Outcome:
-    """Up to half of the clients lie in some of the rounds."""
+    """Up to half of the clients send false data in some of the rounds."""
     trial.choose_job(workers=1)
     clients = trial.normal.summary["clients"]
     liars = trial.random.sample(range(clients), trial.random.randint(1, clients // 2))
@@ -81,7 +81,7 @@ def liar(trial: Trial) -> Outcome:
         raise FailedError(f"not finite: {answer['not finite']}")
     summary = json.loads((trial.path / "summary.json").read_text())
     if summary["failures"]:
-        # The liars were refused, or some were taken: only a run in which nothing else was said can be compared.
+        # Some false uploads may have been accepted. The run can be compared only if all of them were rejected.
         if summary["failed_clients"] == answer["told"]:
             trial.same_as_failed(summary, trial.path)
         return Outcome("counted", str(summary["failures"]))

@@ -1,4 +1,4 @@
-"""What a client may say instead of the truth. Payloads are changed and encoded again, or the frames themselves are."""
+"""What a malicious client may send: changed payloads that are encoded again, or changed frames."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ PAYLOADS: dict[str, Lie] = {
 
 
 def forged(frame: bytes, payload: bytes, examples: int | None = None) -> bytes:
-    """Another payload under a header that fits it."""
+    """Another payload with a matching header."""
     header = read_header(frame)
     where = Address(
         Direction.UP, header.part, header.codec, header.template, header.round_number, header.client, header.size
@@ -72,7 +72,7 @@ def forged(frame: bytes, payload: bytes, examples: int | None = None) -> bytes:
 
 Frames = tuple[bytes, ...]
 FrameLie = Callable[[Frames, Frames, Frames, Random], Frames]
-"""Own frames, those of another client, own ones of an earlier round."""
+"""Arguments: own frames, those of another client, own frames of an earlier round."""
 
 
 def _each(change: Callable[[bytes, Random], bytes]) -> FrameLie:

@@ -1,4 +1,4 @@
-"""Flower: nodes of a grid in this process that lie, vanish, come back without memory, while the server is killed."""
+"""Flower nodes of an in-process grid that send false data, disappear or lose memory, while the server is killed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
 
 
 class RestlessGrid(FakeGrid):
-    """In every turn each of the restless nodes behaves, lies, loses its memory or is away."""
+    """In every turn each unreliable node behaves honestly, sends false data, loses its memory or is absent."""
 
     def __init__(self, settings: Settings, trial: Trial, restless: dict[int, list[str]]) -> None:
         super().__init__(settings, trial.folder / "nodes")
@@ -129,7 +129,7 @@ def flower(trial: Trial) -> Outcome:
 
 
 def restless_may_be_taken(restless: dict[int, list[str]]) -> bool:
-    """Whether a lie may be one within bounds, which is taken and changes the model."""
+    """Whether a false upload may be within bounds, so that it is accepted and changes the model."""
     within = {"rubbish in a good frame", "a bit", "cut payload", "longer", "no examples", "a memory of the future"}
     return any(within & set(names) for names in restless.values())
 

@@ -1,7 +1,7 @@
-"""Processes that are going to be disturbed: started in a session of their own, watched, and ended without a trace.
+"""Processes to be disturbed: started in their own session, monitored, and ended without leaving anything behind.
 
-A process that imports torch costs seconds. So the harness imports everything once, never computes anything itself, and
-forks: the child is `python -m subbit WORDS` from after its imports on. Now and then it is a real one, from the start.
+Importing torch takes seconds. So the harness imports everything once, never computes anything itself, and forks: the
+child is `python -m subbit WORDS` after its imports. Sometimes it is a real process, from the start.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from pathlib import Path
 PIPE_BYTES = 1 << 20
 POLL_SECONDS = 0.005
 GRACE_SECONDS = 10.0
-"""Worker processes end by themselves when their parent is gone; this long after it they must have."""
+"""Worker processes exit by themselves when their parent has ended, at most this long after it."""
 Work = Callable[[], None]
 
 
 @dataclass
 class Ended:
     status: int
-    """Exit status; minus the signal that ended it."""
+    """Exit status, or minus the signal that ended it."""
     out: str
     err: str
     hung: bool = False
     left: list[str] = field(default_factory=list)
-    """Processes that were still there long after their parent."""
+    """Processes that were still running long after their parent."""
 
 
 class Process:
-    """One child. What it prints goes through pipes, because limits on the size of files must not reach it."""
+    """One child. Its output goes through pipes, because limits on the file size must not affect it."""
 
     def __init__(self, work: Work, cwd: Path, environment: dict[str, str]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # In the child, until it is what it shall be.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Blocked in the child until it is set up.
         pipes = [os.pipe(), os.pipe()]
         self.pid = os.fork()
         if self.pid == 0:
@@ -69,7 +69,7 @@ class Process:
         return self._status is None
 
     def signal(self, number: int, *, group: bool = False) -> None:
-        """The process is not reaped before `running` says so, hence its number is still its own."""
+        """Send a signal. The process is not reaped before `running` reports its end, so its id is still valid."""
         if self.running():
             with contextlib.suppress(ProcessLookupError):
                 (os.killpg if group else os.kill)(self.pid, number)
@@ -79,7 +79,7 @@ class Process:
         while self.running():
             if time.monotonic() > end:
                 hung = True
-                self.signal(signal.SIGUSR2)  # A forked child says where it is.
+                self.signal(signal.SIGUSR2)  # A forked child prints its stack.
                 time.sleep(1)
                 self.signal(signal.SIGKILL)
                 end += patience
@@ -93,7 +93,7 @@ class Process:
         return Ended(self._status or 0, out, err, hung, left)
 
     def until(self, condition: Callable[[], bool], patience: float) -> bool:
-        """Wait for it as long as the process runs."""
+        """Wait for the condition while the process runs."""
         end = time.monotonic() + patience
         while self.running() and time.monotonic() < end:
             if condition():
@@ -122,7 +122,7 @@ class Process:
 
 
 def members(session: int) -> list[int]:
-    """Processes of that session that are alive."""
+    """Live processes of that session."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -141,7 +141,7 @@ def command_of(pid: int) -> str:
 
 
 def subbit(words: list[str], before: Work | None = None, *, real: bool = False) -> Work:
-    """The work of a child that is `python -m subbit WORDS`; `before` is done in it first."""
+    """Work for a child that is `python -m subbit WORDS`; `before` runs in it first."""
 
     def work() -> None:
         if real:
@@ -163,7 +163,7 @@ def _child(work: Work, cwd: Path, environment: dict[str, str], outputs: list[int
         os.setsid()
         os.chdir(cwd)
         os.environ.update(environment)
-        tempfile.tempdir = None  # The child has a folder of its own for them.
+        tempfile.tempdir = None  # The child has its own folder for temporary files.
         for number, descriptor in zip((1, 2), outputs, strict=True):
             os.dup2(descriptor, number)
         null = os.open(os.devnull, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""One trial: a folder of its own with canaries all around, a job in it, and the judgement of how it ended."""
+"""One trial: its own folder surrounded by canaries, a job in it, and the judgement of how it ended."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Outcome:
 
 
 class FailedError(Exception):
-    """What must not happen."""
+    """The trial failed: something happened that must not happen."""
 
 
 class Skipped(Exception):
-    """This machine does not permit the trial."""
+    """The trial is not possible on this machine."""
 
 
 class Trial:
@@ -73,7 +73,7 @@ class Trial:
         return self.start_work(subbit(words, before, real=real))
 
     def start_work(self, work: Work) -> Process:
-        # flwr-datasets imports matplotlib, which keeps a list of fonts; not in the home that is watched.
+        # flwr-datasets imports matplotlib, which caches a list of fonts. Keep that out of the monitored home.
         fonts = str(self.jobs.scratch / "matplotlib")
         home, temporary = str(self.folder / "home"), str(self.folder / "tmp")
         environment = {"HOME": home, "TMPDIR": temporary, "MPLCONFIGDIR": fonts}
@@ -85,12 +85,12 @@ class Trial:
         return self.end(self.start(words, before, real=real))
 
     def end(self, process: Process, *, may_die: bool = False) -> Ended:
-        """Wait for it; whatever was done to it, it neither hangs nor shows a traceback nor leaves processes behind."""
+        """Wait for the process. It must neither hang nor print a traceback nor leave processes behind."""
         ended = process.wait(PATIENCE)
         self.live.remove(process)
         if ended.hung:
             raise FailedError(f"it hangs:\n{ended.err[-3000:]}")
-        # llvmlite, interrupted while it compiles, may complain on its way out. Nobody but llvmlite can change that.
+        # llvmlite may print an exception if it is interrupted while compiling. We cannot prevent that.
         said = re.sub(r"Exception ignored in: [^\n]*\n(?:Traceback[^\n]*\n)?(?:  [^\n]*\n)*?  File [^\n]*llvmlite"
                       r"(?:[^\n]*\n  )*[^\n]*\n[^\n]*\n?", "", ended.err)  # fmt: skip
         if "Traceback" in said or "Traceback" in ended.out or "Exception ignored" in said:
@@ -102,7 +102,7 @@ class Trial:
         return ended
 
     def compute(self, function: Callable[[], Any]) -> Any:
-        """The function's answer, from a child."""
+        """Run the function in a child and return its result."""
         answer = self.folder / "answer.json"
         ended = self.end(self.start_work(lambda: _write(answer, function())))
         if ended.status:
@@ -112,7 +112,7 @@ class Trial:
     # What a user does after a disturbance.
 
     def carry_on(self) -> Ended:
-        """Resume; start again where that is what the message says."""
+        """Resume, or start again if the message says so."""
         ended = self.subbit(["resume", "runs/job"])
         if ended.status:
             line = clear_line(ended)
@@ -140,7 +140,7 @@ class Trial:
         return self.compare(path)
 
     def finished(self, ended: Ended) -> Outcome:
-        """Nothing of the run was damaged: with or without failures, it has to come to its end."""
+        """No file was damaged: with or without failures, the run must finish."""
         outcome = self.judge(ended)
         if outcome.name == LINE:
             raise FailedError(f"it does not come to its end: {outcome.words}")
@@ -162,9 +162,9 @@ class Trial:
         return Outcome(COUNTED, str(summary["failures"]))
 
     def same_as_failed(self, summary: dict[str, Any], path: Path) -> None:
-        """Who failed was left out and nothing else happened: an honest run in which these turns fail ends the same."""
+        """Check that an honest run in which the same turns fail ends the same, i.e. that nothing else happened."""
         if self.name == "high-loss":
-            return  # There a failure also changes who is chosen.
+            return  # Here a failure also changes which clients are chosen.
         failures = failed_turns(path)
         expected = self.compute(lambda: with_failures(self.words, failures))
         keys = ("model_sha256",) if "fedmask" in self.name else ("model_sha256", "accuracy_by_round")
@@ -175,7 +175,7 @@ class Trial:
                 )
 
     def look_around(self) -> None:
-        """Nothing else has changed."""
+        """Check that nothing else has changed."""
         if changed := canary.differences(self.before, self.look()):
             raise FailedError(f"changed outside of the run's folders: {changed}")
 
@@ -193,7 +193,7 @@ def _write(path: Path, answer: Any) -> None:
 
 
 def clear_line(ended: Ended) -> str:
-    """The one line that says what went wrong."""
+    """The one line that tells what went wrong."""
     if "Usage:" in ended.err:
         raise FailedError(f"the usage instead of an error:\n{ended.err}")
     lines = [line for line in ended.err.splitlines() if line.startswith(("error: ", "interrupted", "Aborted"))]

@@ -1,6 +1,6 @@
-"""Exact moments for a disturbance: the N-th change of a file, the N-th evaluation, a write that is torn after N bytes.
+"""Exact moments for a disturbance: the N-th file change, the N-th evaluation, a write that is cut off after N bytes.
 
-Each is set in the child before it begins. What a moment does is a signal, to the process itself or to its group.
+Each is set up in the child before it begins. It sends a signal to the process itself or to its group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.truncate", "os.rmdir"}
 
 
 def count_changes(into: Path) -> Callable[[], None]:
-    """Write down at the end how many changes of files there were."""
+    """Write the number of file changes to a file at exit."""
 
     def before() -> None:
         import atexit
@@ -29,7 +29,7 @@ def count_changes(into: Path) -> Callable[[], None]:
 
 
 def at_change(number: int, sent: int, *, group: bool = False) -> Callable[[], None]:
-    """Just before the N-th change of a file under the working folder: opened to write, renamed, removed, cut."""
+    """Just before the N-th file change under the working folder: open for writing, rename, remove, truncate."""
 
     def before() -> None:
         def act(at: int) -> None:
@@ -64,7 +64,7 @@ def _watch_changes(act: Callable[[int], None]) -> list[int]:
 
 
 def at_call(name: str, number: int, sent: int, *, after: bool = False) -> Callable[[], None]:
-    """Before or after the N-th `client_turn` or `evaluation_turn` of this process (that is, with one worker)."""
+    """Before or after the N-th `client_turn` or `evaluation_turn` of this process (so with one worker)."""
 
     def before() -> None:
         from subbit.runtime import engines
@@ -86,7 +86,9 @@ def at_call(name: str, number: int, sent: int, *, after: bool = False) -> Callab
 
 
 def at_byte(size: int, *, kill: bool) -> Callable[[], None]:
-    """No file may grow beyond that size: the write is torn there. The kernel then kills, or refuses to write more."""
+    """Limit the size of files, so that a write is cut off there. The kernel then kills the process or rejects the
+    write.
+    """
 
     def before() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL if kill else signal.SIG_IGN)

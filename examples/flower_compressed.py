@@ -1,9 +1,9 @@
-"""A Flower app as it is, then with compressed replies: `flwr run` both, print what went up and how good the model is.
+"""Run a Flower app without and with compressed replies, and print the uploaded bytes and the accuracy of both.
 
     python examples/flower_compressed.py
 
-Writes the app of `subbit flower new` into a temporary folder, starts a SuperLink of its own in simulation mode (Ray,
-ten clients on this machine), runs the app with `compress=false` and `compress=true`, and ends what it started.
+Writes the app of `subbit flower new` into a temporary folder, starts its own SuperLink in simulation mode (Ray, ten
+clients on this machine), runs the app with `compress=false` and `compress=true`, and stops what it started.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Outcome:
 
 
 def compare(folder: Path) -> tuple[Outcome, Outcome]:
-    """The app without and with compression."""
+    """Run the app without and with compression."""
     write_new_app(folder / "app", "digits_app")
     port, home = free_port(), folder / "home"
     home.mkdir()
@@ -46,7 +46,7 @@ def compare(folder: Path) -> tuple[Outcome, Outcome]:
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # What the app needs is here, and PyPI may not be.
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # All is installed, and PyPI may be unreachable.
         "OMP_NUM_THREADS": "1",
         "RAY_raylet_start_wait_time_s": "180",  # Half a minute is short on a busy machine.
     }
@@ -56,7 +56,7 @@ def compare(folder: Path) -> tuple[Outcome, Outcome]:
         cwd=folder,
         stdout=(folder / "superlink.log").open("wb"),
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # So that it can be ended together with what it starts.
+        start_new_session=True,  # So that it can be ended together with its children.
     )
     try:
         wait_for(port)

@@ -1,10 +1,11 @@
-"""An aggregator of your own: the geometric median.
+"""A custom aggregator: the geometric median.
 
     subbit check examples/geometric_median.py
     subbit run --plugin examples/geometric_median.py method=fedavg aggregator=geometric-median
 
-Pillutla, Kakade, Harchaoui: "Robust Aggregation for Federated Learning", IEEE TSP 2022. The vector whose distances to
-the clients' changes have the smallest sum, by Weiszfeld's iteration: a minority of liars cannot drag it away.
+Pillutla, Kakade, Harchaoui: "Robust Aggregation for Federated Learning", IEEE TSP 2022. The vector with the smallest
+sum of distances to the clients' changes, by Weiszfeld's iteration. It is robust against a minority of malicious
+clients.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from subbit import register
 @register("aggregator", "geometric-median")
 @dataclass(frozen=True)
 class GeometricMedian:
-    """Its fields are keys of the configuration."""
+    """Geometric median of the clients' changes. The fields are keys of the configuration."""
 
     iterations: int = 50
 
@@ -28,7 +29,7 @@ class GeometricMedian:
 
 
 class Vectors:
-    """Keeps the vectors of a round: every one is needed in every iteration."""
+    """Keeps the vectors of a round, since every iteration needs all of them."""
 
     order_free = False
 

@@ -1,4 +1,4 @@
-"""A codec of your own: the upper half of every float32. `subbit check examples/half_codec.py`."""
+"""A custom codec: the upper half of every float32. `subbit check examples/half_codec.py`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from subbit.codecs.float_format import check_finite, check_length, check_vector
 @register("codec", "half")
 @dataclass(frozen=True)
 class Half(Codec[Vector]):
-    """Cuts the lower 16 bits off: a relative error below 2^-7, and no value that is too large."""
+    """Drops the lower 16 bits: the relative error is below 2^-7, and no value is too large."""
 
-    number = 200  # 192 to 255 are free for codecs that are not part of subbit.
+    number = 200  # 192 to 255 are reserved for third-party codecs.
     kind = Kind.VECTOR
     exact = False
     summary = "the upper 16 bits of each float32"

@@ -1,7 +1,8 @@
 """signSGD with majority vote, as a plugin: `subbit run --plugin examples/sign_vote.py method=sign-vote`.
 
-Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: Compressed Optimisation for Non-Convex Problems", ICML 2018.
-A client sends the sign of each change, one bit; the server moves every weight by `server_rate` where most want it.
+Bernstein, Wang, Azizzadenesheli, Anandkumar: "signSGD: Compressed Optimisation for Non-Convex Problems", ICML 2018. A
+client sends the sign of each change, one bit. The server moves every weight by `server_rate` in the direction of the
+majority.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class SignVoteParameters:
 
 
 class Votes(VectorExchange):
-    """Weights go down as in FedAvg; what goes up, and what the server makes of it, are signs."""
+    """Sends weights down as in FedAvg and signs up, which the server aggregates by majority vote."""
 
     server_rate = 0.01
 
@@ -39,7 +40,7 @@ class Votes(VectorExchange):
 
     def say(self, view, trained, turn):
         change = trained.numpy() - view["weights"]
-        # A weight that did not move has no opinion, and a bit has no third value: it tosses a coin.
+        # A bit cannot represent an unchanged weight, so its sign is random.
         coins = numpy_generator(derive_key(self.task.seed, "coins", turn.round_number, turn.client))
         signs = np.where(change == 0, coins.random(change.size) < 0.5, change > 0)
         return {"signs": pack_bits(signs)}, {}

@@ -1,14 +1,14 @@
-"""Damaged frames into every decoder: python fuzz/fuzz_frames.py [--seconds 60] [--seed 0] [--inputs N] [--keep]
+"""Feed damaged frames to every decoder: python fuzz/fuzz_frames.py [--seconds 60] [--seed 0] [--inputs N] [--keep]
 
-Structured random fuzzing. Seeds are frames of every registered codec and `corpus.txt`; each input is decoded with what
-its receiver expects, by compiled code with bounds checks. The only outcomes allowed are `FrameError` and a well-formed
-payload, within the declared memory. An input that a codec refuses in a new way (a message not seen before, numbers
-aside) becomes a seed itself: no coverage tool of Python sees into numba's machine code, and the message tells how far
-the input came.
+Structured random fuzzing. Seeds are frames of every registered codec and `corpus.txt`. Each input is decoded with what
+its receiver expects, by compiled code with bounds checks. The only allowed outcomes are `FrameError` and a well-formed
+payload, within the declared memory. An input that a codec rejects in a new way (with a new message, ignoring numbers)
+becomes a seed itself: coverage tools of Python cannot see numba's machine code, and the message tells how far the input
+got.
 
-Inputs that fail are added to `corpus.txt` (a line for each: codec, frame in hexadecimal), to be committed with the fix;
-`--keep` also adds one for every way in which a codec refused. The order of the inputs depends on the seed and the
-corpus alone.
+Inputs that fail are added to `corpus.txt` (one line each: codec, frame in hexadecimal), to be committed with the fix.
+`--keep` also adds one for every way in which a codec rejected an input. The order of the inputs depends only on the
+seed and the corpus.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SEEDS_PER_CODEC = 200
 
 @dataclass
 class Receiver:
-    """One codec with what its receiver expects, and the frames from which its inputs are made."""
+    """One codec with what its receiver expects, and the frames from which its inputs are derived."""
 
     subject: Subject
     address: Address
@@ -67,8 +67,9 @@ def make_receivers() -> list[Receiver]:
 
 
 def outcome(receiver: Receiver, frame: bytes) -> tuple[str, str]:
-    """("decoded", "") for a payload, (cause, "") where the frame was refused, ("payload/cause", message) where the
-    codec refused, ("FAILURE", what) for anything else."""
+    """("decoded", "") for a payload, (cause, "") if the frame was rejected, ("payload/cause", message) if the codec
+    rejected it, ("FAILURE", what) for anything else.
+    """
     codec, shared = receiver.subject.codec, receiver.shared
     try:
         data, _ = unpack_frame(frame, receiver.address)
@@ -114,7 +115,7 @@ class Campaign:
             file.write(f"{label} {frame.hex()}\n")
 
     def replay(self) -> None:
-        """The seeds and the corpus as they are. Also compiles every decoder before memory is measured."""
+        """Decode the seeds and the corpus unchanged. Also compiles every decoder before memory is measured."""
         by_label = {receiver.subject.label: receiver for receiver in self.receivers}
         for receiver in self.receivers:
             for frame in tuple(receiver.seeds):
@@ -136,7 +137,7 @@ def peak_megabytes() -> float:
 
 
 def limit_memory(megabytes: int) -> None:
-    """More address space ends in MemoryError, so that an array that is asked for and never touched counts too."""
+    """Limit the address space; more raises MemoryError. So arrays that are allocated but never touched count too."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     space = pages * resource.getpagesize() + (megabytes << 20)
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
@@ -158,7 +159,7 @@ def main() -> int:
     limit_memory(options.memory)
     before, end, tried = peak_megabytes(), time.monotonic() + options.seconds, 0
     while tried < options.inputs and time.monotonic() < end:
-        # A hang in compiled code cannot be interrupted from Python: this ends the process with a traceback.
+        # Python cannot interrupt a hang in compiled code: this ends the process with a traceback.
         faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
         for _ in range(min(500, options.inputs - tried)):
             campaign.step()
@@ -178,7 +179,8 @@ def main() -> int:
 
 if __name__ == "__main__":
     if "NUMBA_BOUNDSCHECK" not in os.environ:
-        # numba reads its settings on import and keeps code with and without checks under one name: hence its own cache.
+        # numba reads its settings on import and caches code with and without checks under one name: use a separate
+        # cache.
         settings = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(HERE / "__pycache__" / "boundscheck")}
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **settings})
     sys.exit(main())

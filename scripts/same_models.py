@@ -1,10 +1,10 @@
-"""Does every method still give the same model and the same bytes? One small job per method, preset and option.
+"""Check that every method still gives the same model and the same bytes. One small job per method, preset and option.
 
     python scripts/same_models.py            compare with scripts/same_models.json; exit 1 if anything differs
     python scripts/same_models.py --write    write that file: before a change that must not change a result
 
-A job is two rounds on a few hand-written digits. What is compared is the SHA-256 of the trained network and that of
-the ledger, every frame with its length. Matrix products may differ in their last bits between machines: write the file
+A job is two rounds on a few hand-written digits. Compared are the SHA-256 of the trained network and of the ledger,
+which has the length of every frame. Matrix products may differ in their last bits between machines, so write the file
 on the machine on which you compare.
 """
 
@@ -62,7 +62,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "subbit": [{"bits_per_round": 4000}, {"aggregator": "median"}],
     "zampling": [{"training": "continuous"}, {"codec": "dense"}],
 }
-"""Beyond the defaults and the paper's preset of every method."""
+"""In addition to the defaults and the paper's preset of every method."""
 
 
 def jobs() -> dict[str, dict[str, Any]]:
@@ -77,7 +77,7 @@ def jobs() -> dict[str, dict[str, Any]]:
 
 
 def outcome(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The hashes, or the error if there is one: a refusal must stay one, too."""
+    """The hashes, or the error if there is one: rejected settings must stay rejected."""
     try:
         settings = resolve({**values, "folder": str(folder), "name": "job"})
         made = RunFolder.create(settings, "")

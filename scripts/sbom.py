@@ -2,7 +2,7 @@
 
     python scripts/sbom.py sbom.json
 
-Nothing in it depends on when it was written: the same packages give the same file.
+The file does not depend on when it is written: the same packages give the same file.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def component(address: str, found: Distribution, kind: str = "library") -> dict[
     described = {"type": kind, "bom-ref": address, "purl": address}
     described |= {"name": found.metadata["Name"], "version": found.version}
     licence = found.metadata.get("License-Expression") or found.metadata.get("License") or ""
-    name = licence.strip().partition("\n")[0]  # Some packages put the whole text here.
+    name = licence.strip().partition("\n")[0]  # Some packages put the whole licence text here.
     return described | ({"licenses": [{"license": {"name": name}}]} if name else {})
 
 
 def needs(found: Distribution, addresses: dict[str, str]) -> list[str]:
-    """What is installed of what the package may require, its extras included."""
+    """The installed packages among all possible requirements, extras included."""
     names = {canonicalize_name(Requirement(text).name) for text in found.requires or []}
     return sorted(addresses[name] for name in names if name in addresses)
 

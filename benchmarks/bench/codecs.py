@@ -1,7 +1,7 @@
 """`subbit bench codecs`: sizes against the bound and speeds against references, in one run on one thread.
 
 Bytes are those of whole frames, header included. Times are those of `encode` and `decode` alone (see
-`benchmarks.bench.measure`), in nanoseconds per place. The headline is taken at 7 million places, or at the only size.
+`benchmarks.bench.measure`), in nanoseconds per position. The headline is for 7 million positions, or for the only size.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from subbit.wire import HEADER_BYTES
 
 HEADLINE_SIZE = 7_000_000
 DEFAULT_SIZES = (1_000_000, HEADLINE_SIZE, 35_389_440)
-"""The last one: all weights of the last five blocks of ViT-B."""
+"""The last one is all weights of the last five blocks of ViT-B."""
 SMALLEST_SIZE = 10_000
-"""With fewer places some rate has too few flips to speak of."""
+"""With fewer positions some rates have too few flips to be meaningful."""
 RICE_RATE = 0.02
 WAYS = ("encode", "decode")
 
 
 def run_codec_benchmark(sizes: Sequence[int], report: Callable[[str], None]) -> dict[str, Any]:
-    """Measure everything. `report` is told what was just done."""
+    """Run all measurements. `report` is called with a line after each of them."""
     if not sizes or min(sizes) < SMALLEST_SIZE:
         raise ConfigError(f"a benchmark needs at least {SMALLEST_SIZE:,} places, not {min(sizes, default=0):,}")
     check_references()
@@ -64,7 +64,7 @@ def _flips_headline(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "exact_flips_over_bound": max(best_exact(row) for row in rows),
         "range_over_bound": max(codec["over_bound"] for codec in ranges),
-        # What the header of the frame is not part of; it weighs most where there is least to send.
+        # Without the frame header, which matters most for small payloads.
         "range_payload_over_bound": max(
             codec["over_bound"] * (1 - HEADER_BYTES / codec["frame_bytes"]) for codec in ranges
         ),
@@ -135,7 +135,7 @@ def benchmark_table(results: Mapping[str, Any]) -> Table:
 
 
 def targets_table(results: Mapping[str, Any]) -> Table:
-    """Every bar, what was measured, and whether it was met."""
+    """Every target, the measured value, and whether it was met."""
     table = Table(title="targets", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for heading in ("target", "measured", "bar", "met"):
         table.add_column(heading, justify="left" if heading == "target" else "right")
@@ -145,7 +145,7 @@ def targets_table(results: Mapping[str, Any]) -> Table:
 
 
 def _rounded(value: Any) -> Any:
-    """Six digits are more than any of these numbers deserves, and keep the committed file readable."""
+    """Round to six digits, more than the precision of these numbers, to keep the committed file readable."""
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list):

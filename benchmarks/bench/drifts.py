@@ -1,8 +1,8 @@
-"""What common random numbers and the broadcast are worth: the context coder on four drifts, and counts on the way down.
+"""Gain from common random numbers and the broadcast: the context coder on four drifts, and counts on the downlink.
 
-A server and a client draw masks [u < theta_g] and [u < theta_k] from the same uniforms u, so that a place flips with
-probability |theta_k - theta_g|. The four drifts say how a round of training moves the logits of theta_g =
-sigmoid(N(0, 2)), 2 being a standard deviation: all a little, some, few, or all a lot.
+A server and a client draw masks [u < theta_g] and [u < theta_k] from the same uniforms u, so a position flips with
+probability |theta_k - theta_g|. The four drifts describe how a round of training moves the logits of theta_g =
+sigmoid(N(0, 2)), where 2 is the standard deviation: all a little, some, few, or all a lot.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Logits = NDArray[np.float64]
 
 LOGIT_DEVIATION = 2.0
 STATIC_CODECS = ("rice", "range")
-"""Exact codes that know only how many flips there are."""
+"""Exact codes that only know the number of flips."""
 MASKS_OF_COUNTS = (10, 30)
 
 
@@ -59,12 +59,12 @@ def drifted(logits: Logits, drift: Drift) -> Logits:
 
 
 def thresholds_of_logits(logits: Logits) -> Thresholds:
-    """floor(2^32 sigmoid), away from certainty as the broadcast of a server is."""
+    """floor(2^32 sigmoid), clamped away from 0 and 1 like the broadcast of a server."""
     return np.clip(2.0**32 / (1 + np.exp(-logits)), 1, 2**32 - 1).astype(np.uint32)
 
 
 def measure_drift(drift: Drift, logits: Logits) -> dict[str, Any]:
-    """Flips of one client under one drift, by static codes, DeltaMask's filter and the context coder."""
+    """Flips of one client under one drift, with static codes, DeltaMask's filter and the context coder."""
     size = logits.size
     uniforms_key = derive_key(0, "bench mask", 1, 7)
     server, client = thresholds_of_logits(logits), thresholds_of_logits(drifted(logits, drift))
@@ -103,7 +103,7 @@ def measure_drifts(size: int, report: Callable[[str], None]) -> list[dict[str, A
 
 
 def measure_counts(size: int, report: Callable[[str], None]) -> dict[str, dict[str, Any]]:
-    """Counts of K masks drawn after the first drift, alone and for a receiver that has the counts from before it."""
+    """Counts of K masks drawn after the first drift, coded alone and against the counts from before it."""
     before = server_logits(size)
     after = drifted(before, DRIFTS[0])
     rows = {}

@@ -1,7 +1,7 @@
 """Flips at every rate: bytes of each codec against the bound, and its speed.
 
-The bound is log2 C(size, ones): no code can spend less on average if all sets of so many flips are equally likely,
-which is what a sender knows who knows nothing but their number.
+The bound is log2 C(size, ones): if all sets with this number of flips are equally likely, no code can be shorter on
+average.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def log2_binomial(size: int, ones: int) -> float:
 
 
 def random_flips(size: int, rate: float) -> Bits:
-    """A flip at each place with that probability, independently."""
+    """Independent flips, each position with that probability."""
     thresholds = np.full(size, round(rate * 2**32), dtype=np.uint32)
     return sample_bits(thresholds, derive_key(0, "bench flips", size))
 
@@ -70,7 +70,7 @@ def measure_flips(size: int, report: Callable[[str], None]) -> list[dict[str, An
 
 
 def best_exact(row: Mapping[str, Any]) -> float:
-    """The smallest exact code of ours at one rate, as a multiple of the bound."""
+    """The smallest of our exact codes at one rate, as a multiple of the bound."""
     return min(float(codec["over_bound"]) for codec in row["codecs"].values() if codec["group"] == EXACT)
 
 

@@ -1,4 +1,4 @@
-"""What Flower costs: bytes of the transport, time of a simulated round, memory of the server."""
+"""Cost of Flower: bytes of the transport, time of a simulated round, memory of the server."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def run_flower_benchmark(say: Callable[[str], None] = lambda line: None) -> dict
 
 
 def measure_server_memory() -> dict[str, Any]:
-    """Each in a process of its own: a peak never goes down again."""
+    """Each measurement in a separate process, since the peak memory of a process never decreases."""
     few, many = (_child("-m", "benchmarks.bench.server_memory", str(count)) for count in (FEW, MANY))
     return {"few": few, "many": many, "ratio": many["peak_mb"] / few["peak_mb"]}
 
 
 def measure_simulation() -> dict[str, Any]:
-    """Median seconds of a round of the same job, without the first, which compiles and loads."""
+    """Median seconds per round of the same job, without the first round, which compiles and loads."""
     with TemporaryDirectory() as folder:
         seconds = {engine: _round_seconds(Path(folder), engine) for engine in ("simulator", "flower")}
     return {**seconds, "ratio": seconds["flower"] / seconds["simulator"]}

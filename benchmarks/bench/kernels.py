@@ -1,8 +1,8 @@
-"""Kernels against their references, each pair measured in the same minute on the same input.
+"""Kernels against their references, each pair measured within a minute on the same input.
 
-The sampler against a copy of its thresholds (no sampler that reads them can be faster than memory) and against
-torch.bernoulli; the range coder with a probability per place against constriction; the binary fuse filter against the C
-header; the lane filter.
+The sampler is compared with a copy of its thresholds (no sampler that reads them can be faster than memory) and with
+torch.bernoulli; the range coder with a probability per position with constriction; the binary fuse filter with the C
+header; and the lane filter.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def measure_sampler(thresholds: Thresholds) -> dict[str, Any]:
 
 
 def measure_range_prior(thresholds: Thresholds) -> dict[str, Any]:
-    """A mask drawn from the probabilities that both sides know. constriction gets values and probabilities in the types
-    that it wants; making them does not count.
+    """A mask drawn from probabilities that both sides know. constriction gets values and probabilities in the types it
+    needs; the conversion is not timed.
     """
     size = thresholds.size
     mask = sample_bits(thresholds, derive_key(0, "bench prior mask"))
@@ -67,10 +67,10 @@ def measure_range_prior(thresholds: Thresholds) -> dict[str, Any]:
 
 
 def measure_filters(size: int) -> dict[str, Any]:
-    """Build per key and query per place of 3-wise filters of bytes, without container and frame.
+    """Build per key and query per position of 3-wise 8-bit filters, without container and frame.
 
-    About one construction in forty fails and starts again with the next seed, which doubles its time: builds are means
-    over several seeds, ours and the reference's, so that one unlucky seed is not taken for the rule.
+    About one construction in forty fails and starts again with the next seed, which doubles its time. So builds are
+    averaged over several seeds, for ours and for the reference.
     """
     positions = positions_of_bits(random_flips(size, FILTER_RATE), size)
     keys = positions.size

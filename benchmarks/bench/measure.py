@@ -1,4 +1,4 @@
-"""How a benchmark measures: seconds of one thread, bytes of real frames, and with which versions."""
+"""How benchmarks measure: seconds of one thread, bytes of real frames, and versions of the software."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ENOUGH_SECONDS = 0.25
 FEWEST_RUNS, MOST_RUNS = 3, 15
 BUILDS = 8
 NOBODYS_NUMBER = 0
-"""Codec in the frames of references, which have no number. It changes no length."""
+"""Codec number in the frames of references, which have none. It does not affect lengths."""
 PACKAGES = ("numpy", "numba", "torch", "constriction", "pyfusefilter")
 
 
 class Coder(Protocol):
-    """What a codec of ours and a wrapped reference have in common."""
+    """Common interface of our codecs and the wrapped references."""
 
     def encode(self, payload: Any, shared: Shared) -> bytes: ...
 
@@ -34,7 +34,7 @@ class Coder(Protocol):
 
 @dataclass(frozen=True)
 class Transfer:
-    """One payload on its way through a codec and a frame. Seconds are those of the codec alone."""
+    """One payload sent through a codec and a frame. Seconds are those of the codec alone."""
 
     frame_bytes: int
     encode_seconds: float
@@ -51,10 +51,10 @@ class Transfer:
 
 
 def best_seconds(function: Callable[[], Result], warm_up: bool = True) -> tuple[float, Result]:
-    """The least of several runs, in seconds, and what the function returned.
+    """The minimum over several runs, in seconds, and the return value of the function.
 
-    CPU time of this thread: what another process takes away is not counted, waiting for memory is. The run that warms
-    up does not count: it brings compiled kernels and caches into place, and at least three follow. Without it, for
+    Measures CPU time of this thread: time taken by other processes is not counted, waiting for memory is. The warm-up
+    run compiles kernels and fills caches and is not counted; at least three runs follow. Without warm-up, for
     references that take seconds, one long run is enough.
     """
     if warm_up:
@@ -82,7 +82,7 @@ def transfer(coder: Coder, payload: Any, shared: Shared, warm_up: bool = True) -
 
 
 def frame_length(coder: Coder, data: bytes, size: int) -> int:
-    """Bytes on the wire: the frame is made, not estimated."""
+    """Bytes on the wire: the frame is actually built, not estimated."""
     number = getattr(coder, "number", NOBODYS_NUMBER)
     return len(pack_frame(data, Address(Direction.UP, 0, number, b"template", 0, 0, size)))
 

@@ -1,6 +1,6 @@
-"""What the codecs are compared with: constriction, zlib, lzma, and the C code of pyfusefilter called in bulk.
+"""References for the codecs: constriction, zlib, lzma, and the C code of pyfusefilter called in bulk.
 
-constriction and pyfusefilter are development dependencies, so they are imported where they are used.
+constriction and pyfusefilter are development dependencies, so they are imported only where they are used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from subbit.core.errors import ConfigError
 
 COUNT_BYTES = 4
 NEAREST_TO_CERTAIN = 2.0**-23
-"""constriction takes no probability of 0 or 1."""
+"""constriction does not accept probabilities of 0 or 1."""
 
 
 def check_references() -> None:
@@ -33,9 +33,9 @@ def check_references() -> None:
 
 
 class Constriction:
-    """Range coder of constriction (Bamler 2022) at the rate of ones, which travels in four bytes.
+    """Range coder of constriction (Bamler 2022) with the rate of ones, which is sent in four bytes.
 
-    Its interface takes int32 values; turning packed bits into them is part of its time here.
+    Its interface takes int32 values; converting packed bits to them is part of its time here.
     """
 
     def encode(self, payload: Bits, shared: Shared) -> bytes:
@@ -71,7 +71,7 @@ def clipped(probabilities: Any) -> Any:
 
 
 def encode_constriction(values: NDArray[np.int32], probability: NDArray[np.float64]) -> NDArray[np.uint32]:
-    """`probability` of a one: one for all values, or one for each."""
+    """`probability` of a one: a single one for all values, or one per value."""
     import constriction
 
     model, encoder = constriction.stream.model.Bernoulli, constriction.stream.queue.RangeEncoder()
@@ -102,11 +102,11 @@ class FuseReference:
 
 
 def measure_c_fuse(positions: Positions, size: int) -> FuseReference:
-    """The 3-wise 8-bit filter of FastFilter's C header: built by one call, asked for every place by a compiled loop.
+    """The 3-wise 8-bit filter of FastFilter's C header, built by one call and queried for every position by a compiled
+    loop.
 
-    The library has no bulk query. What cffi compiled of `binary_fuse8_contain` is a C function with an address, though,
-    and a compiled loop around that address is as near to one as a caller can come: one call per place and nothing of
-    Python in it.
+    The library has no bulk query. But the `binary_fuse8_contain` compiled by cffi is a C function with an address, and
+    a compiled loop around that address comes closest to one: one call per position without any Python.
     """
     from pyfusefilter._xorfilter import ffi, lib
 
@@ -114,10 +114,10 @@ def measure_c_fuse(positions: Positions, size: int) -> FuseReference:
     if not lib.binary_fuse8_allocate(keys.size, fuse):
         raise MemoryError(f"no memory for a filter of {keys.size} keys")
     try:
-        # Its first seed is fixed: other keys take the place of other seeds. The last build is the one that is asked.
+        # Its first seed is fixed, so other keys replace other seeds. The last build is queried.
         shifted = [ffi.from_buffer("uint64_t[]", keys + np.uint64(seed * size)) for seed in range(BUILDS)]
         build_seconds = mean_build(lambda seed: lib.binary_fuse8_populate(shifted[seed], keys.size, fuse))
-        # It fills only the slots that it needs and takes the others for zero.
+        # It writes only the slots that it uses and assumes that the others are zero.
         ffi.buffer(fuse.Fingerprints, fuse.ArrayLength)[:] = bytes(fuse.ArrayLength)
         if not lib.binary_fuse8_populate(shifted[0], keys.size, fuse):
             raise RuntimeError("the C filter was not built")

@@ -1,10 +1,9 @@
-"""Peak memory of a server that takes many clients' masks through the streaming path.
+"""Peak memory of a server that receives many clients' masks through the streaming path.
 
     python -m benchmarks.bench.server_memory 100
 
-is one server process: 1,000 nodes, of which so many take part in one round of DeltaMask over a million weights. The
-nodes are played by a grid that encodes each upload when it is asked for, so that the process holds what a server
-holds and nothing else.
+runs one server process with 1,000 nodes, of which the given number take part in one round of DeltaMask over a million
+weights. A simulated grid encodes each upload when it is requested, so that the process holds only what a server holds.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ FLIPPED = 0.01
 
 
 class PlayedNodes:
-    """Client K is node K + 1. Everybody flips one place in a hundred."""
+    """Client K is node K + 1. Each flips one position in a hundred."""
 
     def __init__(self, workplace: Workplace) -> None:
         self._method = workplace.method("main")
@@ -81,7 +80,7 @@ def peak_megabytes() -> float:
 
 
 def measure(participants: int) -> dict[str, float]:
-    # Messages carry the identity of the process that writes them, which Flower sets before it starts an app.
+    # Messages carry the identity of the process that writes them. Flower sets it before starting an app.
     TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = 1
     settings = resolve(
         {

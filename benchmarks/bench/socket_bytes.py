@@ -1,7 +1,7 @@
 """Bytes at the socket against bytes in the ledger, for a real deployment on this machine.
 
-Nodes reach the SuperLink through a forwarder that counts. What it counts is everything: TLS, HTTP, Flower's records,
-its object store, the polling every three seconds while a node waits. The ledger counts frames.
+Nodes connect to the SuperLink through a forwarder that counts all bytes: TLS, HTTP, Flower's records, its object store,
+and polling every three seconds while a node waits. The ledger counts frames.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHUNK = 1 << 16
 
 
 class Forwarder:
-    """Forwards TCP connections from a port of its own to a target on loopback, and counts bytes either way."""
+    """Forwards TCP connections from its own port to a target on loopback and counts the bytes in each direction."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -55,7 +55,7 @@ class Forwarder:
                 node, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
-                return  # Closed, or the SuperLink is gone: either way the measurement is over.
+                return  # The connection was closed or the SuperLink has stopped: the measurement is over.
             for source, sink, way in ((node, server, "up"), (server, node, "down")):
                 threading.Thread(target=self._forward, args=(source, sink, way), daemon=True).start()
 
@@ -72,7 +72,7 @@ class Forwarder:
 
 
 def measure_socket_bytes() -> dict[str, Any]:
-    """The last round of a small job with TLS and node keys: what crossed the socket while it lasted."""
+    """Bytes at the socket during the last round of a small job with TLS and node keys."""
     with TemporaryDirectory() as folder, LocalDeployment(Path(folder), JOB, secure=True) as deployment:
         deployment.superlink()
         deployment.register()
@@ -81,7 +81,7 @@ def measure_socket_bytes() -> dict[str, Any]:
             for node in range(deployment.nodes):
                 deployment.supernode(node, address=f"127.0.0.1:{forwarder.port}")
             deployment.submit()
-            # The head phase and the first round, in which the head is sent, come before.
+            # The head phase and the first round, in which the head is sent, are not measured.
             deployment.until(lambda: len(deployment.rounds()) == 2, "the first round is over")
             before, started = forwarder.counted(), time.monotonic()
             summary = deployment.finish()

@@ -1,6 +1,6 @@
-"""The bars that the codecs have to clear, and whether they did in this run.
+"""Targets for the codecs, and whether this run met them.
 
-Speeds are those of one machine on one day: a bar that is missed is reported as missed.
+Speeds are those of one machine on one day. A missed target is reported as missed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Bar:
 
 
 def judge(headline: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Name of the bar to {value, bar, met}."""
+    """Name of the target to {value, bar, met}."""
     return {name: bar.as_row() for name, bar in _bars(headline)}
 
 
@@ -54,7 +54,7 @@ def _bars(headline: Mapping[str, Any]) -> Iterator[tuple[str, Bar]]:
         yield f"range_prior_speedup_over_constriction.{way}", Bar(speedup, least=5)
     yield "sampler_over_memcpy", Bar(headline["sampler_over_memcpy"], most=2)
     yield "sampler_speedup_over_torch_bernoulli", Bar(headline["sampler_speedup_over_torch_bernoulli"], least=10)
-    # The reference is asked through one call per place, which an inlined loop in C would not pay: hence a second bar.
+    # The reference is queried with one call per position, which an inlined C loop would avoid: hence a second target.
     yield "fuse_query_ns against pyfusefilter", Bar(headline["fuse_query_ns"], most=headline["pyfusefilter_query_ns"])
     yield "fuse_query_ns", Bar(headline["fuse_query_ns"], most=3)
     yield "lane_query_ns", Bar(headline["lane_query_ns"], most=0.5)

@@ -12,7 +12,7 @@ from subbit.codecs import Codec, Shared, Vector, make_codec
 from subbit.core.randomness import derive_key, numpy_generator
 
 LENGTHS = (1 << 20, 1_000_003)
-"""A power of two, and a prime above a million, which a rotation that pads would double."""
+"""A power of two, and a prime above a million, which padding to a power of two would double."""
 
 
 def vector_codecs() -> dict[str, Codec[Vector]]:

@@ -1,7 +1,7 @@
-"""subbit: federated fine-tuning below one bit per parameter, both ways.
+"""subbit: federated fine-tuning below one bit per parameter, in both directions.
 
-`fine_tune` and `load` are the Python API; importing them loads torch, which is why it happens on first use. `register`
-adds methods, codecs and so on of your own: docs/extending.md.
+The Python API is `fine_tune` and `load`. They need torch and are therefore imported on first use. `register` adds your
+own methods, codecs and other components: see docs/extending.md.
 """
 
 from __future__ import annotations

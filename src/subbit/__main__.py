@@ -1,4 +1,4 @@
-"""`python -m subbit` is `subbit`."""
+"""Run `python -m subbit` as an alias of the `subbit` command."""
 
 from subbit.cli.entry import main
 

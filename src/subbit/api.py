@@ -1,4 +1,4 @@
-"""The Python API: your own module, your own clients' data, no configuration file."""
+"""Python API: fine-tune your own module on your own clients' data, without a configuration file."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def fine_tune(
     report: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Result:
-    """Fine-tune a module over clients that never share their data; every message is a real frame.
+    """Fine-tune a module across clients that never share their data. Every message is encoded as a real frame.
 
-    `clients` holds one data set per client and `test` one for evaluation: a torch `Dataset` of (input, label) pairs,
-    a pair of tensors (inputs, labels) or `subbit.data.Examples`. The module itself is not changed: `result.module` is
-    the trained copy.
+    `clients` holds one data set per client and `test` one for evaluation: a torch `Dataset` of (input, label) pairs, a
+    pair of tensors (inputs, labels) or `subbit.data.Examples`. The module itself is not changed: `result.module` is the
+    trained copy.
 
-    `settings` are the keys of `subbit run` and of the method, e.g. `method="fedavg", rounds=5, learning_rate=0.1`; for
-    a key of a table, `**{"up.codec": "eden"}` or `up={"codec": "eden"}`. Here the head stays as the module has it
-    (`head="keep"`) unless another is asked for, and `classes` says how many there are where labels do not tell.
+    `settings` are the keys of `subbit run` and of the method, e.g. `method="fedavg", rounds=5, learning_rate=0.1`.
+    Write a key in a table as `**{"up.codec": "eden"}` or `up={"codec": "eden"}`. By default the module keeps its head
+    (`head="keep"`). Set `classes` if the labels do not contain every class.
 
-    With `folder` the run can be resumed after an interruption: the same call with `resume=True` goes on after the last
-    finished round. Where there is nothing to go on with, it starts.
+    With `folder` the run can be resumed after an interruption: the same call with `resume=True` continues after the
+    last finished round, or starts the run if it has not started yet.
 
     With `workers` above 1 the module and the data must be picklable, and a script needs `if __name__ == "__main__":`.
     """

@@ -1,4 +1,4 @@
-"""Accumulators: one vector in memory, however many clients, except for the robust mean, which keeps them all."""
+"""Accumulators. They keep one vector for any number of clients, except for the robust ones, which keep all vectors."""
 
 from subbit.aggregate.counts import MaskCounts, SignedCounts
 from subbit.aggregate.mean import WeightedMean

@@ -1,6 +1,6 @@
-"""Aggregators of real vectors by name: how the clients' changes become one.
+"""Aggregators of real vectors by name: how the clients' changes are combined.
 
-A piece makes an `Accumulator` for each round. To add your own, register a frozen dataclass with `name` and
+An aggregator creates an `Accumulator` for each round. To add your own, register a frozen dataclass with `name` and
 `accumulator(size)` under the kind "aggregator".
 """
 
@@ -21,15 +21,15 @@ make_registry("aggregator")
 
 
 class Accumulator(Protocol):
-    """One round's vectors on their way to their mean."""
+    """Collects the vectors of one round and returns their mean."""
 
     order_free: bool
-    """False where the order of additions can change a bit of the result: then they come in the order of clients."""
+    """False if the order of additions can change the result. Vectors are then added in the order of the clients."""
 
     def add(self, vector: NDArray[Any], weight: float) -> None: ...
 
     def mean(self) -> NDArray[np.float64]:
-        """The mean; zero when nothing with a weight was added."""
+        """The mean; zero if nothing with a weight was added."""
 
 
 class Aggregator(Protocol):
@@ -39,12 +39,12 @@ class Aggregator(Protocol):
 
 
 def averages_vectors(aggregator: Any) -> bool:
-    """Some are registered that count bits."""
+    """Whether it averages vectors; some registered aggregators count bits instead."""
     return hasattr(aggregator, "accumulator")
 
 
 def averages(piece: Any) -> bool:
-    """Whether it makes accumulators of vectors; those of bits count instead."""
+    """Whether it creates accumulators of vectors; aggregators of bits count instead."""
     return hasattr(piece, "accumulator")
 
 
@@ -55,7 +55,7 @@ def check_trim(trim: float) -> None:
 @register("aggregator", "mean")
 @dataclass(frozen=True)
 class Mean:
-    """Weighted by examples."""
+    """Mean weighted by the number of examples."""
 
     name: ClassVar[str] = "mean"
 
@@ -66,11 +66,11 @@ class Mean:
 @register("aggregator", "trimmed")
 @dataclass(frozen=True)
 class Trimmed:
-    """Coordinate by coordinate, all clients alike."""
+    """Trimmed mean of each coordinate, all clients weighted equally."""
 
     name: ClassVar[str] = "trimmed"
     trim: float = 0.1
-    """The share of clients, rounded up, that is dropped at each end."""
+    """The fraction of clients, rounded up, that is dropped at each end."""
 
     def __post_init__(self) -> None:
         check_trim(self.trim)
@@ -82,7 +82,7 @@ class Trimmed:
 @register("aggregator", "median")
 @dataclass(frozen=True)
 class Median:
-    """Coordinate by coordinate, all clients alike."""
+    """Median of each coordinate, all clients weighted equally."""
 
     name: ClassVar[str] = "median"
 
@@ -93,11 +93,11 @@ class Median:
 @register("aggregator", "agreement")
 @dataclass(frozen=True)
 class Agreement:
-    """Without the clients whose signs agree least with those of the others. For sparse changes."""
+    """Mean without the clients whose signs agree least with the others. For sparse changes."""
 
     name: ClassVar[str] = "agreement"
     trim: float = 0.1
-    """The share of clients, rounded up, that is left out."""
+    """The fraction of clients, rounded up, that is left out."""
 
     def __post_init__(self) -> None:
         check_trim(self.trim)

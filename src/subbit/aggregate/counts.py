@@ -1,9 +1,8 @@
-"""How often each place was one: the sufficient statistic of a Beta posterior over masks.
+"""Number of ones at each position: the sufficient statistic of a Beta posterior over masks.
 
-With a Beta(1, 1) prior and K masks that sum to M, the posterior of a place is Beta(1 + M, 1 + K - M): its mode is M
-/ K, its mean (1 + M) / (2 + K). Both are functions of two integers, so the count is all that is kept, sent and
-checkpointed. (Paper 000 prints the *mean* of the masks where the sum belongs; taken literally that drives every
-probability to 1/K.)
+With a Beta(1, 1) prior and K masks that sum to M, the posterior of a position is Beta(1 + M, 1 + K - M): its mode is M
+/ K, its mean (1 + M) / (2 + K). Both are functions of two integers, so only the count is kept, sent and checkpointed.
+(Paper 000 prints the *mean* of the masks instead of their sum; taken literally that drives every probability to 1/K.)
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from subbit.codecs.packed import add_bits_to_counts
 
 
 class MaskCounts:
-    """Integer addition: the order in which clients answer cannot change a bit."""
+    """Adds integers, so the order in which clients answer cannot change the result."""
 
     order_free = True
 
@@ -31,7 +30,7 @@ class MaskCounts:
 
 
 class SignedCounts:
-    """How often each place was switched on by a flip, minus how often it was switched off."""
+    """How often a flip switched each position on, minus how often it switched it off."""
 
     order_free = True
 
@@ -40,15 +39,16 @@ class SignedCounts:
         self._off = MaskCounts(size)
 
     def add(self, flips: Bits, reference: Bits) -> None:
-        """A flip switches a place on where the reference mask has it off."""
+        """A flip switches a position on if it is off in the reference mask."""
         self._on.add(flips & ~reference)
         self._off.add(flips & reference)
 
     def mean(self, trim: float = 0.0) -> NDArray[np.float64]:
-        """Of m_k - m_g over the clients, `dropped_per_end` of them left out at each end of each place; zero where
+        """Mean of m_k - m_g over the clients, without `dropped_per_end` of them at each end of each position; zero if
         nobody answered.
 
-        The sorted values of a place are so many -1, then zeros, then so many +1: what is dropped is known from counts.
+        The sorted values of a position are a run of -1, then zeros, then a run of +1, so the counts tell what is
+        dropped.
         """
         dropped = dropped_per_end(self._on.total, trim)
         left = self._on.total - 2 * dropped

@@ -1,4 +1,4 @@
-"""Weighted mean of real vectors, one at a time."""
+"""Weighted mean of real vectors, added one at a time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 
 class WeightedMean:
-    """Sums in float64. Floating-point addition depends on its order, so the round feeds it in the order of the
-    clients.
-    """
+    """Sums in float64. Floating-point sums depend on the order, so vectors are added in the order of the clients."""
 
     order_free = False
 
@@ -24,5 +22,5 @@ class WeightedMean:
         self.weight += weight
 
     def mean(self) -> NDArray[np.float64]:
-        """The mean; zero when nothing with a weight was added."""
+        """The mean; zero if nothing with a weight was added."""
         return self.sum / self.weight if self.weight else self.sum

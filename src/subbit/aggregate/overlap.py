@@ -1,13 +1,13 @@
-"""Overlap aggregation: an element is decided by the clients in whose structure it is, if these are two or more.
+"""Overlap aggregation: an element is decided by the clients whose structure contains it, if there are at least two.
 
 Paper 004, section 3.6: "the central server only performs the averaging aggregation on elements that appear in two or
-more binary masks". To appear means to be un-pruned, whatever the bit. With n holders of an element and M ones among
-their bits
+more binary masks". An element appears in a mask if it is not pruned, whatever its bit. With n holders of an element and
+M ones among their bits
 
     decided   n >= 2 and 2 M != n      the majority
     open      n < 2 or a tie           every client keeps its own bit
 
-Two integers for each element are all that is kept, and they add up in any order.
+Only two integers per element are kept, and they can be added in any order.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Numbers = NDArray[np.uint16]
 Booleans = NDArray[np.bool_]
 
 SHARED = 2
-"""An element belongs to several clients from so many holders on."""
+"""Number of holders from which on an element is shared."""
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Of every element: how many clients hold it, and how many of these have a one there."""
+    """For every element: how many clients hold it, and how many of these have a one."""
 
     ones: Numbers
     holders: Numbers
@@ -39,7 +39,7 @@ class Overlap:
         return cls(np.zeros(size, dtype=np.uint16), np.zeros(size, dtype=np.uint16))
 
     def add(self, structure: Bits, mask: Bits) -> None:
-        """Count one client in. Bits outside its structure are not votes."""
+        """Add one client. Bits outside its structure are not votes."""
         add_bits_to_counts(structure & mask, self.ones)
         add_bits_to_counts(structure, self.holders)
 
@@ -54,8 +54,8 @@ class Overlap:
         merged: Booleans = np.where(self.decided, majority, own)
         return merged
 
-    # On its way to the clients: 0 and 2 are decided zeros and ones, 1 is open. The same numbers mean the same as counts
-    # of ones among two holders, so what a client opens is an overlap again.
+    # Encoding for the downlink: 0 and 2 are decided zeros and ones, 1 is open. Read as counts of ones among two
+    # holders, these numbers have the same meaning, so the client decodes an overlap again.
 
     def as_votes_of_two(self) -> Numbers:
         return np.where(self.decided, 2 * self.merge(np.zeros(self.ones.size, np.bool_)), 1).astype(np.uint16)

@@ -1,4 +1,4 @@
-"""Payloads to bytes and back: see `subbit.codecs.codec` for the seam. Importing this package registers every codec."""
+"""Codecs turn payloads into bytes and back: see `subbit.codecs.codec`. Importing this package registers all of them."""
 
 from subbit.codecs import bloom as bloom
 from subbit.codecs import codebook as codebook

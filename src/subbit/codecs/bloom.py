@@ -1,11 +1,11 @@
-"""Bloom filters (Bloom 1970) of the size and in the use of DeepReduce (Xu et al., NeurIPS 2021), policy P0.
+"""Bloom filters (Bloom 1970), sized and used as in policy P0 of DeepReduce (Xu et al., NeurIPS 2021).
 
 For k keys and a false-positive rate f a filter has m = k log2(1/f) / ln 2 bits and log2(1/f) hashes, both rounded up (m
-to whole bytes). P0 keeps every place that the filter contains: false positives become ones. DeepReduce's own default is
-f = 0.1 k / d; to meet a budget of m bits instead, f = 2^(-m ln 2 / k), which is why a mask with half of its bits set
-costs one bit per parameter only at f = 0.38.
+to whole bytes). P0 keeps every position that the filter contains: false positives become ones. DeepReduce's default is
+f = 0.1 k / d. To meet a budget of m bits instead, f = 2^(-m ln 2 / k), so a mask with half of its bits set costs one
+bit per parameter only at f = 0.38.
 
-The bits of a key are steps on a circle (Kirsch & Mitzenmacher, "Less Hashing, Same Performance", 2008): with h the
+The bits of a key come from double hashing (Kirsch & Mitzenmacher, "Less Hashing, Same Performance", 2008): with h the
 64-bit hash, bit number floor((h + i * (rotl(h, 32) | 1) mod 2^64) * m / 2^64) for i = 0, 1, ...
 
     payload = empty, if there are no keys, else number of keys (varint), m bits
@@ -38,7 +38,7 @@ class BloomShape:
 
 
 def bloom_shape(key_count: int, false_positive_rate: float) -> BloomShape:
-    """The lengths for at least one key. A rate of 1 or more still has one byte and one hash."""
+    """Lengths for at least one key. Even a rate of 1 or more has one byte and one hash."""
     doublings = max(0.0, -math.log2(false_positive_rate))
     byte_count = max(1, math.ceil(key_count * doublings / math.log(2) / 8))
     if 8 * byte_count >= MAXIMUM_BITS:
@@ -47,7 +47,7 @@ def bloom_shape(key_count: int, false_positive_rate: float) -> BloomShape:
 
 
 def rate_for_budget(key_count: int, bits: float) -> float:
-    """The false-positive rate that so many bits buy."""
+    """The false-positive rate of a filter with this number of bits."""
     return math.exp2(-bits * math.log(2) / key_count)
 
 
@@ -59,7 +59,7 @@ def build_bloom(positions: NDArray[np.uint32], seed: np.uint64, shape: BloomShap
 
 
 def query_bloom(filled: NDArray[np.uint8], seed: np.uint64, hash_count: int, size: int) -> Bits:
-    """Packed bits of the places 0..size-1 that the filter contains."""
+    """Packed bits of the positions 0..size-1 that the filter contains."""
     out = np.empty((size + 7) // 8, np.uint8)
     with np.errstate(over="ignore"):
         _query(filled, seed, hash_count, out)
@@ -71,7 +71,7 @@ def query_bloom(filled: NDArray[np.uint8], seed: np.uint64, hash_count: int, siz
 @register_codec
 @dataclass(frozen=True)
 class Bloom(Codec[Bits]):
-    """Bloom filter as DeepReduce's policy P0 uses it: of a given rate, or of the rate that a budget of bits buys."""
+    """Bloom filter as in DeepReduce's policy P0, with a given rate or with the rate that fits a budget of bits."""
 
     name: ClassVar[str] = "bloom"
     number: ClassVar[int] = 32
@@ -115,7 +115,7 @@ class Bloom(Codec[Bits]):
 
     def _shape(self, key_count: int, size: int) -> BloomShape:
         if self.target_bpp is not None:
-            # No more hashes than a rate of 1e-9 takes: a budget far above the need would only slow the reader down.
+            # No more hashes than for a rate of 1e-9: more would only slow down the reader.
             return bloom_shape(key_count, max(1e-9, rate_for_budget(key_count, self.target_bpp * size)))
         return bloom_shape(key_count, self.false_positive_rate or 0.1 * key_count / size)
 

@@ -1,12 +1,12 @@
-"""FedCode: the values of a vector snapped to a small codebook.
+"""FedCode: quantise the values of a vector to a small codebook.
 
 Khalilian, Tsouvalas, Ozcelebi, Meratnia, "FedCode: Communication-Efficient Federated Learning via Transferring
-Codebooks", IEEE EDGE 2024. The codebook is fitted by k-means on the values alone, which in one dimension needs a sort
-once and then only bisections and differences of prefix sums. On the wire: the number of centroids, the centroids, and
-for each value which one, by rANS (log2 of their number is the most that it takes).
+Codebooks", IEEE EDGE 2024. The codebook is fitted by k-means on the values, which in one dimension needs only one sort,
+then binary searches and differences of prefix sums. On the wire: the number of centroids, the centroids, and the index
+of each value's centroid by rANS (at most log2 of the number of centroids per value).
 
-The rounds of the paper in which only a codebook travels are a matter of the method: it has `fit_codebook`, `assign` and
-`apply_codebook` for them.
+The rounds of the paper that send only a codebook are up to the method, which uses `fit_codebook`, `assign` and
+`apply_codebook`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_ITERATIONS = 300
 @register_codec
 @dataclass(frozen=True)
 class FedCode(Codec[Vector]):
-    """At most `clusters` different values arrive: the means of as many groups of neighbouring values."""
+    """Replace each value by one of at most `clusters` centroids, each the mean of a group of neighbouring values."""
 
     name = "fedcode"
     number = 54
@@ -65,10 +65,11 @@ class FedCode(Codec[Vector]):
 
 
 def fit_codebook(vector: Vector, clusters: int = 64) -> Vector:
-    """At most `clusters` rising centroids of a local minimum of k-means. Deterministic; exact for few distinct
-    values."""
+    """Fit at most `clusters` ascending centroids, a local minimum of k-means. Deterministic; exact for few distinct
+    values.
+    """
     _check_clusters(clusters)
-    ordered = np.sort(vector) + np.float32(0)  # Adding zero turns -0 into 0: one value, one centroid.
+    ordered = np.sort(vector) + np.float32(0)  # Adding zero turns -0 into 0, so that both share a centroid.
     distinct = ordered[np.append(True, ordered[1:] != ordered[:-1])] if ordered.size else ordered
     if distinct.size <= clusters:
         return distinct
@@ -77,8 +78,8 @@ def fit_codebook(vector: Vector, clusters: int = 64) -> Vector:
     edges = np.zeros(0, np.int64)
     for _ in range(MOST_ITERATIONS):
         middles = (centroids[1:] + centroids[:-1]) / 2
-        inner = np.searchsorted(ordered, middles.astype(np.float32))  # In float64 it would copy all values first.
-        new_edges = np.unique(np.concatenate([[0], inner, [ordered.size]]))  # A cluster without values disappears.
+        inner = np.searchsorted(ordered, middles.astype(np.float32))  # float64 would copy all values first.
+        new_edges = np.unique(np.concatenate([[0], inner, [ordered.size]]))  # Removes empty clusters.
         if np.array_equal(new_edges, edges):
             break
         edges = new_edges
@@ -87,7 +88,7 @@ def fit_codebook(vector: Vector, clusters: int = 64) -> Vector:
 
 
 def assign(vector: Vector, codebook: Vector) -> NDArray[np.uint8]:
-    """Which centroid each value is nearest to; half-way between two it is the upper one."""
+    """Index of the centroid nearest to each value; the upper one if a value is half-way between two."""
     levels = np.zeros(vector.size, np.uint8)
     middles = ((codebook[1:].astype(np.float64) + codebook[:-1]) / 2).astype(np.float32)
     count_boundaries(vector, middles, levels)
@@ -105,9 +106,10 @@ def _check_clusters(clusters: int) -> None:
 
 
 def _start(ordered: Vector, clusters: int) -> NDArray[np.float64]:
-    """Centroids in proportion to density^(1/3), the best for many of them, where quantiles would starve the tails.
+    """Initial centroids with density proportional to density^(1/3), which is optimal for many of them. Quantiles would
+    leave too few for the tails.
 
-    Between neighbouring quantiles of equal mass the density is 1 / width, so density^(1/3) adds up to width^(2/3).
+    Between neighbouring quantiles of equal mass the density is 1 / width, so density^(1/3) integrates to width^(2/3).
     """
     places = np.linspace(0, ordered.size - 1, 8 * clusters + 1).astype(np.int64)
     quantiles = ordered[places].astype(np.float64)

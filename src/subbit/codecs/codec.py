@@ -1,19 +1,20 @@
-"""The seam between methods and bytes.
+"""Interface of codecs.
 
 A *payload* is what a method wants to send; a *codec* turns it into bytes and back; `wire.frame` wraps those bytes.
-Three kinds of payload exist:
+There are three kinds of payload:
 
     BITS    packed bits, uint8 array of ceil(size / 8) bytes, bit i is bit (i % 8) of byte i // 8, padding bits 0
-    COUNTS  `Counts`: how many of `total` masks had a one at each place
+    COUNTS  `Counts`: how many of `total` masks had a one at each position
     VECTOR  float32 array of `size` values
 
-`Shared` is what sender and receiver both know before a frame arrives. A codec may use all of it, on both sides, and
-must trust nothing else: `decode` checks every byte, allocates in proportion to `shared.size` and never to a number
-that it read, and raises `PayloadError` for whatever it would not itself have produced in form. Codecs know numpy and
-numba, nothing of models or networks.
+`Shared` is what sender and receiver both know before a frame arrives. A codec may use all of it on both sides and must
+trust nothing else: `decode` checks every byte, allocates memory in proportion to `shared.size` and never to a number it
+has read, and raises `PayloadError` for anything that `encode` could not have written. Codecs depend on numpy and numba,
+not on models or networks.
 
-A codec is a frozen dataclass whose fields are its options, decorated with `@register("codec", NAME)` or, where it says
-its name itself, `@register_codec`. That line buys the conformance suite (`subbit.conformance.codec_laws`).
+A codec is a frozen dataclass whose fields are its options, decorated with `@register("codec", NAME)` or, if the class
+has a `name`, with `@register_codec`. Every registered codec is tested by the conformance suite
+(`subbit.conformance.codec_laws`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from subbit.core.registry import Registry, is_ours, make_registry
 Bits = NDArray[np.uint8]
 Vector = NDArray[np.float32]
 OTHERS = range(192, 256)
-"""Numbers on the wire of codecs that are not part of subbit. Ours stay below, for ever."""
+"""Wire numbers for third-party codecs. Those of subbit will always be below."""
 MAXIMUM_SIZE = 1 << 31  # Indices are 32-bit integers in every kernel.
 
 
@@ -45,7 +46,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Counts:
-    """`values[i]` of `total` masks had a one at place i. `values` is uint16 and never exceeds `total`."""
+    """`values[i]` of `total` masks had a one at position i. `values` is uint16 and never exceeds `total`."""
 
     total: int
     values: NDArray[np.uint16]
@@ -56,15 +57,15 @@ class Shared:
     """What both sides know before the frame arrives."""
 
     size: int
-    """Number of places (bits, counts or values)."""
+    """Number of positions (bits, counts or values)."""
     key: int = 0
     """64-bit key for shared randomness: hash seeds of filters, rotations, candidates."""
     limit: int = 65535
     """Largest `total` that a receiver of COUNTS accepts."""
     thresholds: NDArray[np.uint32] | None = None
-    """BITS: the prior of each place, P(one) = thresholds[i] / 2**32, where both sides have it."""
+    """BITS: the prior of each position, P(one) = thresholds[i] / 2**32, if both sides know it."""
     uniforms_key: int | None = None
-    """BITS that are flips: key of the uniforms u_i with which the reference mask [u_i < thresholds[i]] was drawn."""
+    """BITS that are flips: key of the uniforms u_i from which the reference mask [u_i < thresholds[i]] was drawn."""
     reference: Counts | None = None
     """COUNTS: an earlier broadcast that both sides still have."""
 
@@ -73,11 +74,11 @@ Payload = TypeVar("Payload")
 
 
 class Codec(ABC, Generic[Payload]):
-    """Payload to bytes and back. Subclasses are frozen dataclasses; equal options mean equal bytes."""
+    """Encodes a payload as bytes and decodes it. Subclasses are frozen dataclasses; equal options give equal bytes."""
 
     name: ClassVar[str]
     number: ClassVar[int]
-    """On the wire. Never reused. Codecs of others: see `OTHERS`."""
+    """Identifies the codec on the wire. Never reused. Third-party codecs: see `OTHERS`."""
     kind: ClassVar[Kind]
     exact: ClassVar[bool]
     """decode(encode(x)) == x for every payload."""
@@ -91,11 +92,11 @@ class Codec(ABC, Generic[Payload]):
     def decode(self, data: bytes, shared: Shared) -> Payload: ...
 
     def contractive(self) -> Codec[Payload]:
-        """VECTOR: the codec to send differences with, whose loss is part of the next difference.
+        """VECTOR: the codec for sending differences, where the loss of one message is part of the next difference.
 
-        E |x - decode(encode(x))|^2 must be below |x|^2, or the loss grows from one message to the next. An unbiased
-        estimate with a large error is not like that: such a codec returns a variant of itself whose sender scales
-        what arrives to where it is nearest to x. Receivers decode both alike.
+        E |x - decode(encode(x))|^2 must be below |x|^2, or the loss grows from message to message. An unbiased codec
+        with a large error does not satisfy this. It returns a variant of itself whose sender scales the estimate to be
+        nearest to x. Receivers decode both in the same way.
         """
         return self
 
@@ -104,7 +105,7 @@ CodecClass = TypeVar("CodecClass", bound=type[Codec[Any]])
 
 
 def _check(name: str, codec: Any) -> None:
-    """A number on the wire means one codec: no two have the same, and nobody takes one that may yet be ours."""
+    """Check that the wire number is unique and that third-party codecs do not use one reserved for subbit."""
     if not (isinstance(codec, type) and issubclass(codec, Codec)):
         raise ConfigError(f"codec {name!r}: needs a class that extends subbit.codecs.Codec")
     number = getattr(codec, "number", None)
@@ -121,7 +122,7 @@ CODECS: Registry[type[Codec[Any]]] = make_registry("codec", check=_check)
 
 
 def register_codec(codec: CodecClass) -> CodecClass:
-    """Class decorator: as `@register("codec", codec.name)`. Refuses a name or a number that is taken."""
+    """Class decorator, equivalent to `@register("codec", codec.name)`. Rejects a name or a number that is taken."""
     CODECS.register(codec.name, codec)
     return codec
 
@@ -131,7 +132,7 @@ def registered_codecs() -> Iterator[type[Codec[Any]]]:
 
 
 def make_codec(name: str, **options: Any) -> Codec[Any]:
-    """The codec of that name with those options, e.g. `make_codec("bfuse", bits=8, arity=4)`."""
+    """Create a codec by name and options, e.g. `make_codec("bfuse", bits=8, arity=4)`."""
     try:
         return CODECS.find(name)(**options)
     except TypeError as error:

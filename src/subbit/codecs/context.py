@@ -1,14 +1,14 @@
-"""Flips under common random numbers, each coded with the chance that it had.
+"""Flips under common random numbers, each coded with its own probability.
 
 Both sides know the reference mask [u_i < t_i], t = thresholds, and its uniforms u. The sender's mask is [u_i < t'_i]
-with the same u, so that place i flips only if u_i lies between t_i and t'_i. If training moves the logits by some
-distribution, that happens with a probability that falls with the distance |logit(u_i) - logit(t_i)|. The distance, in
-quarters of an octave, is the context of place i; the rate of flips in each context is learnt from the places before
-(both sides see the same ones), starting from the overall rate, which the payload announces.
+with the same u, so position i flips only if u_i lies between t_i and t'_i. If training moves the logits by some
+distribution, the probability of a flip decreases with the distance |logit(u_i) - logit(t_i)|. This distance, in
+quarters of an octave, is the context of position i. The flip rate of each context is learnt from the preceding
+positions, which both sides know, starting from the overall rate given in the payload.
 
-    payload = varint(flips) [stream of the range coder]      the bracket only where there are flips
+    payload = varint(flips) [stream of the range coder]      the bracket only if there are flips
 
-Everything is integer: logits come from a table over the upper 16 bits, in units of 2^-10 bit.
+All arithmetic is integer: logits come from a table over the upper 16 bits, in units of 2^-10 bit.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from subbit.core.errors import ConfigError, PayloadError
 from subbit.core.jit import njit
 
 FRACTION_BITS = 10
-NEAREST = 16  # Distances below are one context: 16 units are a hundredth of a logit.
+NEAREST = 16  # Smaller distances are one context: 16 units are a hundredth of a logit.
 CONTEXTS = 46
-BELIEF, MEMORY = 8, 1 << 16  # In places.
+BELIEF, MEMORY = 8, 1 << 16  # In positions.
 SHIFT_16 = np.uint32(16)
 
 
 @register_codec
 @dataclass(frozen=True)
 class Context(Codec[Bits]):
-    """Range coder whose probability depends on how near the uniform of a place is to its threshold."""
+    """Range coder whose probability depends on how close the uniform of a position is to its threshold."""
 
     name: ClassVar[str] = "context"
     number: ClassVar[int] = 14
@@ -66,7 +66,7 @@ class Context(Codec[Bits]):
 
 
 class _DistanceModel:
-    """The rate of flips in each context so far, as if `BELIEF` places at the overall rate had come before."""
+    """The flip rate of each context so far, starting as if `BELIEF` positions at the overall rate had been seen."""
 
     def __init__(self, flips: int, shared: Shared) -> None:
         if shared.uniforms_key is None:
@@ -105,7 +105,7 @@ def _tables() -> tuple[NDArray[np.int16], NDArray[np.uint8]]:
 
 
 def _logarithm(values: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """floor(2^10 log2(values)) for values of at most 17 bits, one bit after another: squaring doubles the logarithm."""
+    """floor(2^10 log2(values)) for values of at most 17 bits, one bit at a time: squaring doubles the logarithm."""
     result = np.zeros(values.size, dtype=np.int64)
     for exponent in range(17):
         result += values >> np.uint64(exponent + 1) > 0

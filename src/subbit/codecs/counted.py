@@ -1,12 +1,12 @@
-"""How many of `total` masks had a one at each place: the downlink of mask training, as entropy-coded integers.
+"""Entropy-coded counts (how many of `total` masks had a one at each position): the downlink of mask training.
 
-Coded alone, or against an earlier broadcast that the receiver still has: then the frequencies are those of the new
-value given the old one at the same place. The shorter of the two is sent.
+Counts are coded alone, or against an earlier broadcast that the receiver still has. In the second case the frequencies
+are those of the new value given the old one at the same position. The shorter form is sent.
 
     payload = varint(2 total + against) table... stream
 
-There is one table (`subbit.codecs.symbols`) alone; against a reference there is one for each value that occurs in it,
-values being merged where there are many.
+Coded alone, there is one table (`subbit.codecs.symbols`). Against a reference there is one per value that occurs in it;
+if there are many, values are merged.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from subbit.core.jit import njit
 
 MOST_ALPHABETS = 64
 MOST_CELLS = 1 << 20
-"""Of all histograms together: their memory must not grow with the total."""
+"""Limit for all histograms together: their memory must not grow with the total."""
 LARGEST_TOTAL = 65535
 
 
 @register_codec
 @dataclass(frozen=True)
 class CountsCodec(Codec[Counts]):
-    """Entropy-coded counts, alone or against the reference that both sides have."""
+    """Entropy-coded counts, alone or against a reference that both sides have."""
 
     name: ClassVar[str] = "counts"
     number: ClassVar[int] = 20
@@ -64,7 +64,7 @@ class CountsCodec(Codec[Counts]):
 
 @dataclass(frozen=True)
 class _Form:
-    """One way to send some counts."""
+    """One way to encode the counts."""
 
     header: bytes
     alphabets: Alphabets
@@ -108,7 +108,7 @@ def _comparable(shared: Shared) -> bool:
 
 
 def _alphabets_of(shared: Shared, total: int, against: bool) -> tuple[Alphabets, NDArray[np.int64]]:
-    """Which table each place is coded with, and how many places each table has."""
+    """The table of each position, and the number of positions of each table."""
     if not against or shared.reference is None:
         return np.zeros(shared.size, dtype=np.uint8), np.array([shared.size])
     old_values = shared.reference.total + 1

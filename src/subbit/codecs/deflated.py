@@ -1,11 +1,11 @@
-"""What the slots of a filter travel in: as they are, as a DEFLATE stream, or as the pixels of a PNG (as in DeltaMask).
+"""Containers for the slots of a filter: raw bytes, a DEFLATE stream, or the pixels of a PNG (as in DeltaMask).
 
-Fingerprints are uniform: only the slots that stayed 0 compress, which a Huffman code exploits in full and repeated
-strings do not help. So DEFLATE runs in its Huffman-only mode, which is smaller here and several times faster than a
-search for repeats. A PNG is 8-bit grey, near-square, without row filters, in one IDAT: the same stream with some 70
-bytes and one byte per row more.
+Fingerprints are uniform, so only slots that stayed 0 can be compressed. A Huffman code exploits these fully, and
+matching repeated strings does not help. So DEFLATE runs in its Huffman-only mode, which is smaller here and several
+times faster than searching for repeats. The PNG is 8-bit grey, near-square, without row filters and with one IDAT: the
+same stream plus about 70 bytes and one byte per row.
 
-The reader knows how many bytes come out before it starts; no stream can make it hold more than that.
+The reader knows the decompressed length in advance, so no stream can make it allocate more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from subbit.core.errors import ConfigError, PayloadError
 
 CONTAINERS = ("raw", "deflate", "png")
-"""Their number on the wire is their place here."""
+"""The index here is the number on the wire."""
 SMALLEST = "smallest"
 RAW_STREAM, ZLIB_STREAM = -15, 15
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -32,14 +32,14 @@ def check_container(container: str) -> None:
 
 
 def wrap(content: bytes, container: str) -> tuple[int, bytes]:
-    """The content in that container, or in the one that makes it smallest, after the container's number."""
+    """The number of the container and the content in it; `SMALLEST` selects the smallest container."""
     names = CONTAINERS if container == SMALLEST else (container,)
     wrapped = [(CONTAINERS.index(name), _wrap_in(name, content)) for name in names]
     return min(wrapped, key=lambda candidate: len(candidate[1]))
 
 
 def unwrap(number: int, data: bytes, length: int, container: str) -> bytes:
-    """The `length` bytes of content. `container` is what the sender was configured with."""
+    """Return the `length` bytes of content. `container` is what the sender was configured with."""
     if number >= len(CONTAINERS) or container not in (CONTAINERS[number], SMALLEST):
         raise PayloadError(f"container number {number} where {container!r} was agreed")
     if CONTAINERS[number] == "deflate":
@@ -65,7 +65,7 @@ def _deflate(content: bytes, stream: int) -> bytes:
 def _inflate(data: bytes, length: int, stream: int) -> bytes:
     decompressor = zlib.decompressobj(stream)
     try:
-        # One byte more than expected: a stream that is too long shows itself, and grows no further.
+        # One byte more than expected, to detect a stream that is too long without decompressing all of it.
         content = decompressor.decompress(data, length + 1)
     except zlib.error as error:
         raise PayloadError(f"not a DEFLATE stream: {error}") from None
@@ -86,13 +86,13 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def _png_start(width: int, height: int) -> bytes:
-    """Signature and IHDR: 8 bits, grey, the only compression and filter methods there are, not interlaced."""
+    """Signature and IHDR: 8-bit grey, compression and filter method 0, not interlaced."""
     return PNG_SIGNATURE + _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
 
 
 def _write_png(content: bytes) -> bytes:
     width, height = _png_dimensions(len(content))
-    rows = np.zeros((height, 1 + width), np.uint8)  # Every row starts with its filter, 0: none.
+    rows = np.zeros((height, 1 + width), np.uint8)  # Every row starts with its filter type, 0: none.
     pixels = np.zeros(height * width, np.uint8)
     pixels[: len(content)] = np.frombuffer(content, np.uint8)
     rows[:, 1:] = pixels.reshape(height, width)
@@ -100,7 +100,7 @@ def _write_png(content: bytes) -> bytes:
 
 
 def _read_png(data: bytes, length: int) -> bytes:
-    """Only the PNG that `_write_png` makes: all but the stream inside is known, so it is compared, not parsed."""
+    """Accept only PNGs written by `_write_png`: everything but the stream is known, so it is compared, not parsed."""
     width, height = _png_dimensions(length)
     start, end = _png_start(width, height), _chunk(b"IEND", b"")
     if not data.startswith(start) or not data.endswith(end):

@@ -1,4 +1,4 @@
-"""Every value as it is: 32 bits (exact), or 16 bits in IEEE half precision or bfloat16 (rounded to the nearest)."""
+"""Uncompressed values: 32 bits (exact), or 16 bits in IEEE half precision or bfloat16 (rounded to nearest)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Dense(Codec[Vector]):
     name = "dense"
     number = 1
     kind = Kind.VECTOR
-    exact = True  # As registered, that is in float32; an instance of 16 bits says False.
+    exact = True  # For the default, float32; instances with 16 bits set it to False.
     summary = "float32 as it is; dtype=float16 or bfloat16 for half the bytes"
 
     dtype: str = "float32"

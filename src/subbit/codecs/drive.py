@@ -1,10 +1,10 @@
-"""DRIVE: one bit a value.
+"""DRIVE: one bit per value.
 
 Vargaftik, Ben Basat, Portnoy, Mendelson, Ben-Itzhak, Mitzenmacher, "DRIVE: One-bit Distributed Mean Estimation",
 NeurIPS 2021. For each block x: y = R x with a random rotation R, c = sign(y), S = |x|^2 / |y|_1, estimate = R' (S c).
-Unbiased over R, so senders need keys of their own for their errors to average out. Normalised squared error pi / 2 - 1
-= 0.571. As an estimate it equals EDEN at one bit, whose centroids are +-0.798 instead of +-1; the two differ in the
-scale on the wire.
+The estimate is unbiased over R, so each sender needs its own key for the errors to average out. The normalised squared
+error is pi / 2 - 1 = 0.571. The estimate equals that of EDEN at one bit, whose centroids are +-0.798 instead of +-1;
+only the scale on the wire differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Drive(Codec[Vector]):
     summary = "rotation and signs, unbiased, one bit a value"
 
     nearest: bool = field(default=False, repr=False)
-    """Scaled by the sender to where it is nearest, and not unbiased: no matter to the receiver, hence in no name."""
+    """Use the scale with the smallest error, which is biased. Affects only the sender, so it is not part of the name.
+    """
 
     def contractive(self) -> Drive:
         return replace(self, nearest=True)

@@ -1,4 +1,4 @@
-"""EDEN: any number of bits a value, unbiased, whatever the distribution of the vector.
+"""EDEN: any number of bits per value, unbiased for any distribution of the vector.
 
 Vargaftik, Ben Basat, Portnoy, Mendelson, Ben-Itzhak, Mitzenmacher, "EDEN: Communication-Efficient and Robust
 Distributed Mean Estimation for Federated Learning", ICML 2022. For each block x of length n (see
@@ -10,13 +10,13 @@ Distributed Mean Estimation for Federated Learning", ICML 2022. For each block x
     estimate = R' (S c)
 
 This S makes <estimate, x> = |x|^2 exactly, and since R has no preferred direction the rest of the error averages to
-zero over R. Senders must therefore rotate differently: give each its own `Shared.key`. The normalised squared error is
-|c|^2 S^2 / |x|^2 - 1: pi / 2 - 1 = 0.571 at one bit, 0.133 at two.
+zero over R. Senders must therefore use different rotations: give each its own `Shared.key`. The normalised squared
+error is |c|^2 S^2 / |x|^2 - 1: pi / 2 - 1 = 0.571 at one bit, 0.133 at two.
 
-Between whole numbers of bits the first values of the rotated block take the finer of the two neighbouring quantisers,
-where zero bits means that nothing is sent and c = 0: below one bit this is sparsification. The paper draws those places
-at random; the rotation has already made the places exchangeable, so a fixed choice is as good, and S corrects for what
-is left out.
+For a fractional number of bits, the first values of the rotated block use the finer of the two neighbouring quantisers.
+With zero bits nothing is sent and c = 0, so below one bit this is sparsification. The paper chooses these positions at
+random. The rotation has already made positions exchangeable, so a fixed choice is as good, and S corrects for what is
+left out.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from subbit.core.errors import ConfigError
 
 MOST_BITS = 8
 GRID = 2.0**16
-"""Centroids are multiples of 2^-16, so that a last-bit difference between two machines' erf cannot reach the wire."""
+"""Centroids are multiples of 2^-16, so that last-bit differences in erf between machines do not change the bytes."""
 
 
 @register_codec
 @dataclass(frozen=True)
 class Eden(Codec[Vector]):
-    """`bits` a value, more than 0 and up to 8, fractions allowed."""
+    """`bits` per value, more than 0 and up to 8, fractions allowed."""
 
     name = "eden"
     number = 50
@@ -51,15 +51,17 @@ class Eden(Codec[Vector]):
 
     bits: float = 1.0
     nearest: bool = field(default=False, repr=False)
-    """Scaled by the sender to where it is nearest, and not unbiased: no matter to the receiver, hence in no name."""
+    """Use the scale with the smallest error, which is biased. Affects only the sender, so it is not part of the name.
+    """
 
     def __post_init__(self) -> None:
         if not 0 < self.bits <= MOST_BITS:
             raise ConfigError(f"bits is {self.bits}, EDEN takes more than 0 and at most {MOST_BITS}")
 
     def contractive(self) -> Eden:
-        """Unbiased, EDEN leaves w |x|^2 of |x|^2, with w = (pi / 2) / bits - 1 up to one bit: more than there was below
-        pi / 4 = 0.785 bits."""
+        """The error of unbiased EDEN is w |x|^2 with w = (pi / 2) / bits - 1 up to one bit: more than |x|^2 below pi /
+        4 = 0.785 bits.
+        """
         return replace(self, nearest=True)
 
     def encode(self, payload: Vector, shared: Shared) -> bytes:
@@ -78,10 +80,10 @@ class Eden(Codec[Vector]):
 def normal_centroids(bits: int) -> Vector:
     """The 2^bits values c that minimise E min_i (z - c_i)^2 for a standard normal z (Lloyd 1957, Max 1960).
 
-    Half the gradient is c_i P_i - M_i, where cell i lies between the middles b of neighbouring centroids, P_i =
-    Phi(b_i) - Phi(b_i-1) and M_i = phi(b_i-1) - phi(b_i). Lloyd's step divides it by P, and is slow; Newton's divides
-    by the Hessian, and diverges from afar. The matrix Hessian + damping P goes from near the first to the second. The
-    start is the density phi^(1/3) of many centroids.
+    Half the gradient is c_i P_i - M_i, where cell i lies between the midpoints b of neighbouring centroids, P_i =
+    Phi(b_i) - Phi(b_i-1) and M_i = phi(b_i-1) - phi(b_i). Lloyd's step divides it by P and converges slowly. Newton's
+    step divides by the Hessian and diverges when far away. The matrix Hessian + damping P moves from the first to the
+    second. The initial centroids have the density phi^(1/3), which is optimal for many centroids.
     """
     count = 1 << bits
     normal, start = NormalDist(), NormalDist(sigma=math.sqrt(3))

@@ -1,8 +1,8 @@
-"""Sets of places as probabilistic filters: every one that was sent arrives, and with it some that were not.
+"""Sets of positions as probabilistic filters: the receiver gets every position that was sent, plus false positives.
 
-DeltaMask sends its flips as a 4-wise binary fuse filter in a PNG. A filter of b bits per fingerprint turns a zero into
-a one with probability 2^-b; at 8 bits and 1% of flips that is 0.39 false flips per true one. From 1% up an exact code
-of the same set is smaller.
+DeltaMask sends its flips as a 4-wise binary fuse filter in a PNG. A filter with b bits per fingerprint turns a zero
+into a one with probability 2^-b; at 8 bits and 1% of flips that is 0.39 false flips per true one. From 1% up an exact
+code of the same set is smaller.
 
     payload = empty, if there are no keys, else
               number of keys (varint), number of the attempt (6 bits) and container (2 bits), slots in their container
@@ -33,7 +33,7 @@ FINGERPRINT_TYPES: dict[int, np.dtype[Any]] = {8: np.dtype("<u1"), 16: np.dtype(
 
 
 class FingerprintFilter(Codec[Bits]):
-    """What the filters that store a fingerprint per slot have in common: all but their kernels."""
+    """Base class of the filters that store a fingerprint per slot. Subclasses add the kernels."""
 
     kind: ClassVar[Kind] = Kind.BITS
     exact: ClassVar[bool] = False
@@ -69,21 +69,21 @@ class FingerprintFilter(Codec[Bits]):
 
     @abstractmethod
     def slot_count(self, key_count: int, attempt: int) -> int:
-        """How many slots a filter of so many keys has, if this attempt was the one that worked."""
+        """Number of slots of a filter with `key_count` keys that was built in this attempt."""
 
     @abstractmethod
     def build(self, positions: Positions, key: int) -> tuple[int, Fingerprints]:
-        """The number of the attempt that worked, and the slots."""
+        """Return the number of the successful attempt and the slots."""
 
     @abstractmethod
     def query(self, fingerprints: Fingerprints, key_count: int, attempt: int, shared: Shared) -> Bits:
-        """The places that the filter contains."""
+        """The positions that the filter contains."""
 
 
 @register_codec
 @dataclass(frozen=True)
 class BinaryFuse(FingerprintFilter):
-    """Binary fuse filter (Graf & Lemire 2022). DeltaMask's form is `bits=8, arity=4, container="png"`."""
+    """Binary fuse filter (Graf & Lemire 2022). DeltaMask uses `bits=8, arity=4, container="png"`."""
 
     name: ClassVar[str] = "bfuse"
     number: ClassVar[int] = 30
@@ -112,7 +112,7 @@ class BinaryFuse(FingerprintFilter):
 @register_codec
 @dataclass(frozen=True)
 class XorFilter(FingerprintFilter):
-    """Xor filter (Graf & Lemire 2020), the baseline of DeltaMask's figure 6b."""
+    """Xor filter (Graf & Lemire 2020), the baseline in DeltaMask's figure 6b."""
 
     name: ClassVar[str] = "xor"
     number: ClassVar[int] = 31
@@ -134,7 +134,9 @@ class XorFilter(FingerprintFilter):
 @register_codec
 @dataclass(frozen=True)
 class LaneFilter(FingerprintFilter):
-    """The 8-bit filter of `subbit.codecs.lane`: as small as a 3-wise binary fuse filter, read several times as fast."""
+    """The 8-bit filter of `subbit.codecs.lane`: as small as a 3-wise binary fuse filter and several times faster to
+    read.
+    """
 
     name: ClassVar[str] = "lane"
     number: ClassVar[int] = 33

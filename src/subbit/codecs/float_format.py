@@ -1,7 +1,7 @@
-"""What every VECTOR codec checks, and the float formats in which a value can travel.
+"""Checks for all VECTOR codecs, and the float formats in which values are sent.
 
-A value that is not finite never crosses the wire: the sender refuses it, so that a client whose loss became NaN fails
-loudly, and the receiver refuses it, so that one hostile client cannot turn an average into NaN.
+Values that are not finite are never sent or accepted. The sender rejects them, so that a client whose loss became NaN
+fails visibly. The receiver rejects them, so that one hostile client cannot turn an average into NaN.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from subbit.core.errors import ConfigError, PayloadError
 from subbit.core.jit import njit
 
 VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-"""Bytes of one value in each format."""
+"""Bytes per value in each format."""
 
 
 def check_vector(payload: NDArray[Any], shared: Shared) -> Vector:
-    """The payload as contiguous float32, or a `PayloadError` if it is not `shared.size` finite float32 values."""
+    """Return the payload as contiguous float32; `PayloadError` if it is not `shared.size` finite float32 values."""
     if not isinstance(payload, np.ndarray) or payload.dtype != np.float32 or payload.shape != (shared.size,):
         found = f"{payload.dtype} {payload.shape}" if isinstance(payload, np.ndarray) else type(payload).__name__
         raise PayloadError(f"a vector payload is a float32 array of shape ({shared.size},), found {found}")
@@ -47,7 +47,7 @@ def check_value_format(name: str) -> None:
 
 
 def values_to_bytes(values: Vector, value_format: str) -> bytes:
-    """Little-endian bytes of finite values, rounded to the nearest, ties to even. Refuses what overflows."""
+    """Little-endian bytes of finite values, rounded to nearest, ties to even. Rejects values that overflow."""
     if value_format == "float32":
         return values.astype("<f4").tobytes()
     if value_format == "float16":
@@ -56,8 +56,8 @@ def values_to_bytes(values: Vector, value_format: str) -> bytes:
         overflow = np.isinf(halves)
         wire = halves.tobytes()
     else:
-        # bfloat16 is the upper half of float32. Adding 0x7FFF, and one more if the half that stays is odd, carries
-        # exactly when the lower half is above the middle, or at the middle with an odd neighbour.
+        # bfloat16 is the upper half of float32. Adding 0x7FFF, plus one if the upper half is odd, carries exactly if
+        # the lower half is above the middle, or at the middle and the upper half is odd.
         bits = values.view(np.uint32)
         upper = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
         overflow = (upper & 0x7FFF) == 0x7F80
@@ -71,7 +71,7 @@ def values_to_bytes(values: Vector, value_format: str) -> bytes:
 
 
 def values_from_bytes(data: bytes, count: int, value_format: str, what: str) -> Vector:
-    """Inverse of `values_to_bytes`: exactly `count` finite values, as an array of its own."""
+    """Inverse of `values_to_bytes`: exactly `count` finite values, as a new array."""
     check_length(data, count * VALUE_BYTES[value_format], f"{what} of {count} {value_format} values")
     if value_format == "bfloat16":
         values = (np.frombuffer(data, dtype="<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -85,8 +85,8 @@ def values_from_bytes(data: bytes, count: int, value_format: str, what: str) -> 
 def count_boundaries(values: Vector, boundaries: Vector, levels: NDArray[np.uint8]) -> None:
     """levels[i] += number of boundaries at or below values[i].
 
-    One vectorised pass over a piece in the cache for each boundary: a bisection for each value has branches that nobody
-    can predict and is slower up to a hundred boundaries.
+    Makes one vectorised pass per boundary over a chunk that fits the cache. A binary search per value has unpredictable
+    branches and is slower up to a hundred boundaries.
     """
     piece = 4096
     for start in range(0, values.size, piece):

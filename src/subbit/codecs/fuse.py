@@ -1,15 +1,15 @@
 """Binary fuse filters, 3-wise and 4-wise.
 
-Graf & Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", ACM J. of Experimental Algorithmics 2022. A
-key is present if the XOR of its `arity` slots is its fingerprint. The slots lie in `arity` consecutive segments: with h
-the 64-bit hash, L the segment length (a power of two) and C the number of segments in which a key can start,
+Graf & Lemire, "Binary Fuse Filters: Fast and Smaller Than Xor Filters", ACM J. of Experimental Algorithmics 2022. A key
+is present if the XOR of its `arity` slots is its fingerprint. The slots lie in `arity` consecutive segments: with h the
+64-bit hash, L the segment length (a power of two) and C the number of segments in which a key can start,
 
     slot_0 = floor(h * C * L / 2^64)
     slot_j = (slot_0 + j * L) ^ ((h >> 18 * (arity - 1 - j)) mod L)   for j = 1 .. arity - 1
 
 The array of (C + arity - 1) * L slots has 1.125 (3-wise) or 1.075 (4-wise) slots per key for large sets. Lengths, hash,
-seeds and succession of the 3-wise filter are those of binaryfusefilter.h of FastFilter: the same bytes for the same
-keys. The 4-wise filter is the same construction with the lengths of the paper.
+seeds and order of the 3-wise filter are those of FastFilter's binaryfusefilter.h, so the same keys give the same bytes.
+The 4-wise filter is the same construction with the lengths of the paper.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from subbit.core.jit import njit
 from subbit.core.randomness import MASK_64
 
 REFERENCE_COUNTER = 0x726B2B9D438B9D4D
-"""Where the C header starts its seeds. Ours start there plus the shared key: key 0 gives the bytes of the header."""
+"""First seed counter of the C header. Ours adds the shared key, so that key 0 gives the bytes of the header."""
 MAXIMUM_SEGMENT_LENGTH = 1 << 18
 SHIFT_36 = np.uint64(36)
 
 
 @dataclass(frozen=True)
 class FuseShape:
-    """The lengths of a filter for `key_count` keys: both sides derive them, none is read from the wire."""
+    """The lengths of a filter for `key_count` keys. Both sides derive them; none is read from the wire."""
 
     segment_length: int
     start_length: int
-    """C * L: the slots in which a key can start."""
+    """C * L: the number of slots in which a key can start."""
     slot_count: int
 
 
 def fuse_shape(key_count: int, arity: int) -> FuseShape:
-    # A single key has no logarithm to divide by, so the header gives it the smallest array.
+    # The logarithm of one key is 0, and we would divide by it. The header uses the smallest array in this case.
     logarithm = math.log(key_count)
     if arity == 3:
         exponent = math.floor(logarithm / math.log(3.33) + 2.25)
@@ -76,7 +76,7 @@ def seed_counter(key: int) -> int:
 
 
 def build_fuse(positions: NDArray[np.uint32], key: int, arity: int, dtype: np.dtype[Any]) -> tuple[int, Fingerprints]:
-    """The number of the seed that worked, and the slots. `positions` are at least one, all different."""
+    """Return the index of the successful seed and the slots. `positions` must be distinct and at least one."""
     shape = fuse_shape(positions.size, arity)
     group_bits = np.uint64(max(1, (shape.start_length // shape.segment_length - 1).bit_length()))
     with np.errstate(over="ignore"):
@@ -91,7 +91,7 @@ def build_fuse(positions: NDArray[np.uint32], key: int, arity: int, dtype: np.dt
 
 
 def query_fuse(fingerprints: Fingerprints, seed: np.uint64, shape: FuseShape, arity: int, size: int) -> Bits:
-    """Packed bits of the places 0..size-1 that the filter contains."""
+    """Packed bits of the positions 0..size-1 that the filter contains."""
     out = np.empty((size + 7) // 8, np.uint8)
     kernel = _query_3 if arity == 3 else _query_4
     with np.errstate(over="ignore"):
@@ -140,7 +140,7 @@ def _query_3(
                 slot_2 = slot_1 + segment_length
                 slot_1 ^= (hashed >> SHIFT_18) & mask
                 slot_2 ^= hashed & mask
-                # Not `fingerprint(hashed)`: the compiler makes less of a call here, a sixth of the time.
+                # Not `fingerprint(hashed)`: a call is optimised less here, which costs a sixth of the time.
                 rest = fingerprints[slot_0] ^ fingerprints[slot_1] ^ fingerprints[slot_2]
                 rest ^= cut(hashed ^ (hashed >> SHIFT_32))
                 packed |= np.uint64(rest == 0) << np.uint64(bit)

@@ -1,8 +1,8 @@
-"""The hash of the filters: places 0..size-1 to 64 bits that look random, and the sequence of seeds to try.
+"""Hash of the filters: maps positions 0..size-1 to 64 random-looking bits. Also the sequence of seeds to try.
 
 Hash and seeds are those of the FastFilter C headers (xorfilter.h and binaryfusefilter.h): the finaliser of MurmurHash3
-on place + seed, and splitmix64 for the seeds. For one seed the hash is a bijection, so distinct places never share all
-their bits. All arithmetic is modulo 2^64.
+on position + seed, and splitmix64 for the seeds. For a fixed seed the hash is a bijection, so distinct positions never
+have the same hash. All arithmetic is modulo 2^64.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MULTIPLIER_1, MULTIPLIER_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE
 
 GOLDEN = 0x9E3779B97F4A7C15
 MAXIMUM_ATTEMPTS = 64
-"""Seeds that a construction tries. Most succeed, so the last one is never reached."""
+"""Maximum number of seeds to try. Most seeds succeed, so the limit is never reached in practice."""
 BLOCK = 128
-"""Hashes computed together: a loop without lookups is one that the compiler turns into vector instructions."""
+"""Hashes computed together: the compiler vectorises a loop without lookups."""
 
 
 def seed_of_attempt(counter: int, attempt: int) -> np.uint64:
-    """Number `attempt`, from 0, of the seeds that splitmix64 draws after `counter`."""
+    """Seed number `attempt`, from 0, that splitmix64 draws after `counter`."""
     counter = (counter + (attempt + 1) * GOLDEN) & MASK_64
     mixed = ((counter ^ (counter >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK_64
@@ -54,13 +54,13 @@ def multiply_high(hashed: np.uint64, factor: np.uint64) -> np.uint64:
 
 @njit
 def fingerprint(hashed: Hash) -> Hash:
-    """The low 8, 16 or 32 bits of this are what a filter stores of a key."""
+    """The low 8, 16 or 32 bits of this are the fingerprint that a filter stores."""
     return hashed ^ (hashed >> SHIFT_32)
 
 
 @njit
 def hash_block(first: np.uint64, factor: np.uint64, hashes: Hashes, scaled: Hashes) -> None:
-    """The hashes of first, first + 1, ... (seed included), as they are and mapped to 0..factor-1."""
+    """The hashes of first, first + 1, ... (seed included), unchanged and mapped to 0..factor-1."""
     for index in range(hashes.size):
         hashed = murmur64(first + np.uint64(index))
         hashes[index] = hashed
@@ -73,7 +73,7 @@ def group_by_hash(
 ) -> NDArray[np.uint32]:
     """The positions, ordered by the upper `group_bits` bits of the hash of position >> dropped.
 
-    In this order one group after the other works on a small part of the slots, which then stays in cache.
+    In this order each group works on a small part of the slots, which stays in the cache.
     """
     shift = np.uint64(64) - group_bits
     starts = np.zeros((1 << np.int64(group_bits)) + 1, np.int64)

@@ -1,8 +1,8 @@
-"""Eight bits a value: each chunk in steps of its largest magnitude / 127.
+"""Eight bits per value: each chunk is quantised in steps of its largest magnitude / 127.
 
-`stochastic` rounds up with a probability equal to the distance from the step below, drawn with the shared key:
-unbiased, at twice the squared error of rounding to the nearest. On the wire: one float32 step for each chunk, then one
-signed byte a value.
+`stochastic` rounds up with a probability equal to the distance from the lower step, drawn with the shared key. It is
+unbiased and has twice the squared error of rounding to nearest. On the wire: one float32 step per chunk, then one
+signed byte per value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class Int8(Codec[Vector]):
             raise ConfigError(f"chunk is {self.chunk}, a chunk has at least one value")
 
     def contractive(self) -> Int8:
-        """To the nearest level, of which 0 is one: no value ends up farther away than 0, and the largest is exact."""
+        """Round to the nearest level. As 0 is a level, no error exceeds the value itself, and the largest value is
+        exact.
+        """
         return replace(self, stochastic=False)
 
     def encode(self, payload: Vector, shared: Shared) -> bytes:
@@ -51,7 +53,7 @@ class Int8(Codec[Vector]):
         with np.errstate(over="ignore"):
             if np.isinf(steps * np.float32(LARGEST_LEVEL)).any():
                 raise PayloadError(f"a value of magnitude {largest.max()} is too large for 8 bits", cause="value")
-        # Where the step is 0 (only zeros, or nothing but the last denormals) every level is 0.
+        # If the step is 0 (only zeros or the smallest denormals), every level is 0.
         divisors = np.repeat(np.where(steps > 0, steps, np.inf), self._lengths(shared.size))
         positions = vector.astype(np.float64) / divisors
         if self.stochastic:

@@ -1,20 +1,21 @@
-"""KLMS: a sample of the sender's distribution of masks for little more than its divergence from the receiver's.
+"""KLMS: send a sample of the sender's mask distribution for little more than its divergence from the receiver's prior.
 
 Isik, Pase, Gunduz, Koyejo, Weissman, Zorzi, "Adaptive Compression in Federated Learning via Side Information", AISTATS
-2024, on the minimal random coding of Havasi, Peharz, Hernandez-Lobato, "Minimal Random Code Learning", ICLR 2019. Both
-sides know the prior p (the broadcast thresholds); the sender alone knows the posterior q. For each block of places
+2024, based on the minimal random coding of Havasi, Peharz, Hernandez-Lobato, "Minimal Random Code Learning", ICLR 2019.
+Both sides know the prior p (the broadcast thresholds); only the sender knows the posterior q. For each block of
+positions
 
-    candidates x_c ~ p, c = 0 ... 2^candidate_bits - 1      both sides can draw them: [hash(c, place) < threshold]
+    candidates x_c ~ p, c = 0 ... 2^candidate_bits - 1      drawn by both sides: [hash(c, position) < threshold]
     c is chosen with a probability proportional to q(x_c) / p(x_c) = exp(sum of slopes where x_c is one) x constant
     slope = logit(q) - logit(p)
 
-and c is all that is sent. x_c is nearly a sample of q while the block's divergence KL(q || p), in bits, stays well
-below candidate_bits. So a block grows while its divergence is at most `rate`: in steps of places that the sender makes
-as long as the mean divergence allows, about 16 to a block and at most 256. The choice is made in the log domain, by
-adding Gumbel noise to each sum of slopes and taking the largest: nothing can overflow.
+and only c is sent. x_c is nearly a sample of q while the block's divergence KL(q || p), in bits, is well below
+candidate_bits. So a block grows while its divergence is at most `rate`, in steps of positions. The sender chooses the
+step from the mean divergence, so that a block has about 16 steps; it has at most 256. The candidate is chosen in the
+log domain, by adding Gumbel noise to each sum of slopes and taking the largest, so nothing can overflow.
 
 On the wire: log2 of the step, number of blocks, bit planes of the choices, lengths of the blocks in steps by rANS.
-Decoding is integers only.
+Decoding uses integers only.
 """
 
 from __future__ import annotations
@@ -41,20 +42,19 @@ Places = NDArray[np.int64]
 MOST_CANDIDATE_BITS = 12
 LONGEST = 256
 USUAL = 16
-"""Steps in a block: at most, and about as many as the sender aims at."""
+"""Steps per block: `LONGEST` is the maximum, `USUAL` what the sender aims at."""
 LARGEST_STEP_BITS = 12
 CLOSEST = 2.0**-24
-"""Distance that posteriors keep from 0 and 1, so that slopes are finite; priors keep half of one threshold."""
+"""Minimum distance of posteriors from 0 and 1, which keeps slopes finite. For priors it is half of one threshold."""
 CANDIDATE_PURPOSE, CHOICE_PURPOSE = 0x4B4C4D5343616E64, 0x4B4C4D5343686F69
 
 
 @register_codec
 @dataclass(frozen=True)
 class Klms(Codec[Bits]):
-    """`encode` takes the posterior: float32 probabilities of a one. Packed bits are also taken, as a posterior that is
-    sure.
+    """`encode` takes the posterior: float32 probabilities of a one, or packed bits as a posterior of zeros and ones.
 
-    `decode` returns packed bits that were drawn from it, approximately: neither equal to an input nor a superset.
+    `decode` returns packed bits drawn approximately from the posterior. They neither equal the input nor contain it.
     """
 
     name = "klms"
@@ -62,7 +62,7 @@ class Klms(Codec[Bits]):
     kind = Kind.BITS
     exact = False
     lossy_input: ClassVar[bool] = True
-    """The receiver gets a sample of the payload, which is a distribution."""
+    """The payload is a distribution, and the receiver gets a sample of it."""
     summary = "a sample of the posterior at the cost of its divergence from the shared prior"
 
     rate: float = 3.0
@@ -123,14 +123,14 @@ class Klms(Codec[Bits]):
         return pack_bits(ones)
 
     def _step_bits(self, divergence: float) -> int:
-        """log2 of the step with which a block of that mean divergence a place has about `USUAL` steps."""
+        """log2 of the step size for which a block with this mean divergence per position has about `USUAL` steps."""
         longest = USUAL << LARGEST_STEP_BITS
         length = self.rate / divergence if divergence * longest > self.rate else longest
         return max(0, round(math.log2(length / USUAL)))
 
 
 def _bounds(lengths: NDArray[np.uint16], step_bits: int, size: int) -> Places:
-    """First place of each block, and the end of the last."""
+    """First position of each block, and the end of the last block."""
     ends = np.cumsum(lengths, dtype=np.int64) << step_bits
     return np.append(0, np.minimum(ends, size))
 
@@ -150,7 +150,7 @@ def _posterior(payload: Bits | Vector, shared: Shared) -> Values:
 
 
 def _slopes(posterior: Values, thresholds: Thresholds) -> tuple[Vector, Values]:
-    """logit(q) - logit(p) and KL(q || p) in bits of each place."""
+    """logit(q) - logit(p), and KL(q || p) in bits, for each position."""
     q = np.clip(posterior, CLOSEST, 1 - CLOSEST)
     p = np.clip(thresholds / 2.0**32, 2.0**-33, 1 - 2.0**-33)
     of_one, of_zero = np.log(q / p), np.log1p(-q) - np.log1p(-p)
@@ -159,8 +159,9 @@ def _slopes(posterior: Values, thresholds: Thresholds) -> tuple[Vector, Values]:
 
 @njit
 def _cut(divergence: Values, rate: float, lengths: NDArray[np.uint16]) -> int:
-    """Number of blocks; their lengths in steps. A block grows while it stays within the rate; one step alone may exceed
-    it."""
+    """Number of blocks; writes their lengths in steps. A block grows while it is within the rate. A single step may
+    exceed it.
+    """
     running, block = 0.0, -1
     for step in range(divergence.size):
         running += divergence[step]
@@ -185,7 +186,7 @@ def _draw(
     thresholds: Thresholds,
     ones: NDArray[np.bool_],
 ) -> None:
-    """The chosen candidate of each block, hashed place by place as `uniforms` does."""
+    """Draw the chosen candidate of each block, hashing each position as `uniforms` does."""
     for block in range(choices.size):
         first, second, third = keys[choices[block]]
         for place in range(bounds[block], bounds[block + 1]):

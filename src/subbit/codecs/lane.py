@@ -1,18 +1,18 @@
-"""The lane filter: a 3-wise binary fuse filter of bytes that answers for eight consecutive places at once.
+"""The lane filter: a 3-wise binary fuse filter of bytes that is queried for eight consecutive positions at once.
 
-A filter whose reader asks for every place wastes most of its time on hashes and scattered bytes. Here the eight places
-of a block b = place >> 3 share one hash h, which names three 64-bit words and a rotation for each; lane j = place & 7
-owns one byte of each rotated word:
+A reader that queries every position spends most of its time on hashes and scattered memory accesses. Here the eight
+positions of a block b = position >> 3 share one hash h, which selects three 64-bit words and a rotation for each. Lane
+j = position & 7 uses one byte of each rotated word:
 
     word_0 = floor(h * C * L / 2^64),  word_1 = (word_0 + L) ^ ((h >> 18) mod L),  word_2 = (word_0 + 2 L) ^ (h mod L)
-    f ^ rotate(word_0, r_0) ^ rotate(word_1, r_1) ^ rotate(word_2, r_2)   has byte 0 in lane j  <=>  place 8 b + j is in
+    f ^ rotate(word_0, r_0) ^ rotate(word_1, r_1) ^ rotate(word_2, r_2)   has byte 0 in lane j  <=>  8 b + j is present
 
-with L the words of a segment, f eight bytes of fingerprints and r_0, r_1, r_2 multiples of 8 bits, all out of h. The
-rotations keep a lane from meeting the same lane everywhere, so that over bytes this is the hypergraph of the binary
-fuse filter: as many slots per key, the same 1/256 of false positives, three loads for eight answers.
+with L the number of words per segment, f eight bytes of fingerprints and r_0, r_1, r_2 multiples of 8 bits, all derived
+from h. Because of the rotations a lane does not always meet the same lane, so over bytes this is the hypergraph of the
+binary fuse filter: as many slots per key and the same 1/256 of false positives, with three loads for eight answers.
 
-Blocks full of keys are the exception: their eight equations differ in the rotations of other blocks only, which takes
-some more slots. So each further attempt has 1/64 more of them, and its number tells the reader how many there are.
+Blocks full of keys are the exception: their eight equations differ only in the rotations of other blocks, which needs a
+few more slots. So each further attempt has 1/64 more slots, and its number tells the reader how many there are.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from subbit.core.jit import njit
 LANE_BITS = np.uint32(3)
 SHIFT_3, LANES_MASK = np.uint64(3), np.uint64(7)
 ROTATION_MASK, WORD_BITS = np.uint64(56), np.uint64(64)
-# Shifts that bring three hash bits of their own to where ROTATION_MASK is.
+# Shifts that move three hash bits, different ones for each word, to the bits of ROTATION_MASK.
 ROTATION_0, ROTATION_1, ROTATION_2 = np.uint64(33), np.uint64(36), np.uint64(39)
 FINGERPRINT_MULTIPLIER = np.uint64(0x9E3779B1)
 LOW_BITS, HIGH_BITS = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x8080808080808080)
@@ -55,9 +55,9 @@ SHIFT_7, SHIFT_14, SHIFT_28 = np.uint64(7), np.uint64(14), np.uint64(28)
 class LaneShape:
     segment_words: int
     start_words: int
-    """The words in which a block can start."""
+    """Number of words in which a block can start."""
     slot_count: int
-    """Bytes in all."""
+    """Total number of bytes."""
 
 
 def lane_shape(key_count: int, attempt: int) -> LaneShape:
@@ -73,7 +73,7 @@ def lane_seed(key: int, attempt: int) -> np.uint64:
 
 
 def build_lane(positions: NDArray[np.uint32], key: int) -> tuple[int, Fingerprints]:
-    """The number of the attempt that worked, and the slots. `positions` are at least one, all different."""
+    """Return the number of the successful attempt and the slots. `positions` must be distinct and at least one."""
     with np.errstate(over="ignore"):
         for attempt in range(MAXIMUM_ATTEMPTS):
             shape, seed = lane_shape(positions.size, attempt), lane_seed(key, attempt)
@@ -87,7 +87,7 @@ def build_lane(positions: NDArray[np.uint32], key: int) -> tuple[int, Fingerprin
 
 
 def query_lane(fingerprints: Fingerprints, seed: np.uint64, shape: LaneShape, size: int) -> Bits:
-    """Packed bits of the places 0..size-1 that the filter contains."""
+    """Packed bits of the positions 0..size-1 that the filter contains."""
     words = fingerprints.view("<u8").astype(np.uint64, copy=False)
     out = np.empty((size + 7) // 8, np.uint8)
     with np.errstate(over="ignore"):
@@ -99,7 +99,7 @@ def query_lane(fingerprints: Fingerprints, seed: np.uint64, shape: LaneShape, si
 
 @njit
 def _fingerprint_word(hashed: np.uint64) -> np.uint64:
-    """Eight fingerprints. The product is one of 32 bits by 32 bits, which vector units have."""
+    """Eight fingerprints. The product is 32 by 32 bits, which vector units support."""
     return ((hashed & LOW_32) * FINGERPRINT_MULTIPLIER) ^ ((hashed << SHIFT_32) | (hashed >> SHIFT_32))
 
 
@@ -125,13 +125,13 @@ def _slots(
 
 @njit
 def _rotate(word: np.uint64, bits: np.uint64) -> np.uint64:
-    """To the right: byte j of the result is byte j + bits / 8 of the word. A shift by 64 would not be defined."""
+    """Rotate right: byte j of the result is byte j + bits / 8 of the word. A shift by 64 would be undefined."""
     return (word >> bits) | (word << ((WORD_BITS - bits) & np.uint64(63)))
 
 
 @njit
 def _zero_bytes(word: np.uint64) -> np.uint64:
-    """Bit j of the result (of which only eight bits count) is 1 where byte j of the word is 0."""
+    """Bit j of the result (only the low eight bits count) is 1 if byte j of the word is 0."""
     # The sum carries into the upper bit of a byte unless its lower bits are all 0, and never into the next byte.
     zeros = (~(((word & LOW_BITS) + LOW_BITS) | word) & HIGH_BITS) >> SHIFT_7
     zeros |= zeros >> SHIFT_7
@@ -141,7 +141,7 @@ def _zero_bytes(word: np.uint64) -> np.uint64:
 
 @njit
 def _query(words: Hashes, seed: np.uint64, segment_words: np.uint64, start_words: np.uint64, out: Bits) -> None:
-    """Hashes, loads and answers in loops of their own: the first and the last become vector instructions."""
+    """Separate loops for hashes, loads and answers, so that the first and the last are vectorised."""
     mask = segment_words - np.uint64(1)
     hashes, word_0 = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)
     word_1, word_2 = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint64)

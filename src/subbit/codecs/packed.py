@@ -1,4 +1,4 @@
-"""Packed bits: the operations that methods, codecs and aggregation share, and the codec that sends them as they are.
+"""Packed bits: operations shared by methods, codecs and aggregation, and the codec that sends bits uncompressed.
 
 Bit i is bit (i % 8) of byte i // 8; padding bits are 0 (see `subbit.codecs.codec`). The kernels read 64-bit words, so
 that 64 zeros cost one comparison.
@@ -21,8 +21,8 @@ Words = NDArray[np.uint64]
 
 ONE, ZERO = np.uint64(1), np.uint64(0)
 UNCONDITIONAL = 3
-# Multiplying an isolated bit (a power of two) by a de Bruijn sequence brings a different 6-bit pattern to the top for
-# each place.
+# Multiplying an isolated bit (a power of two) by a de Bruijn sequence yields a different 6-bit pattern at the top for
+# each position of the bit.
 DE_BRUIJN = 0x03F79D71B4CB0A89
 DE_BRUIJN_WORD, DE_BRUIJN_SHIFT = np.uint64(DE_BRUIJN), np.uint64(58)
 DE_BRUIJN_PLACES = np.zeros(64, dtype=np.uint32)
@@ -43,7 +43,7 @@ def unpack_bits(bits: Bits, size: int) -> NDArray[np.bool_]:
 
 
 def check_bits(bits: Bits, size: int) -> Bits:
-    """The same bits, if they are `size` packed bits with padding 0."""
+    """Return the bits after checking that they are `size` packed bits with zero padding."""
     if bits.dtype != np.uint8 or bits.ndim != 1 or bits.size != byte_count(size):
         raise PayloadError(
             f"{bits.size} values of {bits.dtype}, {size} packed bits are {byte_count(size)} bytes", "size"
@@ -58,7 +58,7 @@ def count_ones(bits: Bits) -> int:
 
 
 def xor_bits(left: Bits, right: Bits) -> Bits:
-    """Flips from two masks, and a mask from the other one and the flips."""
+    """Two masks give the flips; a mask and the flips give the other mask."""
     if left.shape != right.shape:
         raise PayloadError(f"bits of {left.size} and of {right.size} bytes cannot be combined", "size")
     return np.bitwise_xor(left, right)
@@ -72,7 +72,7 @@ def invert_bits(bits: Bits, size: int) -> Bits:
 
 
 def words_of_bits(bits: Bits) -> Words:
-    """The bytes as 64-bit words, the last one filled up with zeros. No copy where the length allows it."""
+    """The bytes as 64-bit words, the last one padded with zeros. Copies only if the length requires it."""
     if bits.size % 8 or not bits.flags.c_contiguous or not bits.flags.aligned:
         padded = np.zeros((bits.size + 7) // 8 * 8, dtype=np.uint8)
         padded[: bits.size] = bits
@@ -81,7 +81,7 @@ def words_of_bits(bits: Bits) -> Words:
 
 
 def positions_of_bits(bits: Bits, size: int) -> Positions:
-    """Where the ones are, ascending."""
+    """Positions of the ones, ascending."""
     words = words_of_bits(check_bits(bits, size))
     ones = int(np.bitwise_count(words).sum(dtype=np.int64))
     positions = np.empty(ones + UNCONDITIONAL, dtype=np.uint32)
@@ -100,7 +100,7 @@ def bits_of_positions(positions: NDArray[np.integer], size: int) -> Bits:
 
 
 def add_bits_to_counts(bits: Bits, counts: NDArray[np.uint16]) -> None:
-    """counts[i] += bit i, in place: the server adds up masks without keeping any of them."""
+    """counts[i] += bit i, in place: the server sums masks without storing them."""
     check_bits(bits, counts.size)
     _add_bits(bits, counts)
 
@@ -108,7 +108,7 @@ def add_bits_to_counts(bits: Bits, counts: NDArray[np.uint16]) -> None:
 @register_codec
 @dataclass(frozen=True)
 class Packed(Codec[Bits]):
-    """One bit per place. What everything else is compared with."""
+    """One bit per position. The baseline for all other codecs."""
 
     name: ClassVar[str] = "packed"
     number: ClassVar[int] = 10
@@ -125,15 +125,15 @@ class Packed(Codec[Bits]):
 
 @njit
 def _list_positions(words: Words, positions: Positions) -> None:
-    """Writes up to `UNCONDITIONAL` entries too many behind the last one."""
+    """Writes up to `UNCONDITIONAL` extra entries after the last one."""
     found = np.int64(0)
     for word in range(words.size):
         rest = words[word]
         if rest == ZERO:
             continue
         base = np.uint32(word * 64)
-        # Most words of sparse bits have one, two or three ones. Writing three before looking how many there are costs
-        # less than one wrong guess of the processor; entries too many are overwritten by the next word.
+        # Most words of sparse bits have one, two or three ones. Writing three unconditionally costs less than one
+        # branch misprediction; extra entries are overwritten by the next word.
         for _ in range(UNCONDITIONAL):
             lowest = rest & (~rest + ONE)
             positions[found] = base + DE_BRUIJN_PLACES[(lowest * DE_BRUIJN_WORD) >> DE_BRUIJN_SHIFT]

@@ -1,12 +1,12 @@
 """Solve "the XOR of a key's slots is its fingerprint" for all keys at once, by peeling.
 
-Every key owns one equation over the `arity` slots that its hash names. A slot that only one key names can be set last,
-whatever the others turn out to be: that key is peeled off, which may leave other slots with one key, and so on. If all
-keys can be peeled, the slots are filled in the opposite order; if not, the caller takes another seed.
+Every key has one equation over the `arity` slots given by its hash. A slot used by only one key can be set last,
+whatever the other slots are. That key is peeled off, which may leave other slots with one key, and so on. If all keys
+can be peeled, the slots are filled in reverse order; if not, the caller tries another seed.
 
-Which slot a key gets depends on the succession, and so do the bytes. `peel_stack` keeps that of the FastFilter C header
-for binary fuse filters: slots with one key wait on a stack, at first in ascending order, then as the other
-slots of a peeled key become such, cyclically. Slots that nobody needs stay 0.
+The order of peeling determines which slot a key gets, and thereby the bytes. `peel_stack` uses the order of the
+FastFilter C header for binary fuse filters: slots with one key are put on a stack, first in ascending order, then,
+cyclically, as the other slots of a peeled key come down to one key. Unused slots stay 0.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from subbit.codecs.hashing import LOW_32, SHIFT_32
 from subbit.core.jit import njit
 
 Slots = NDArray[np.uint32]
-"""Shape (keys, arity): the slots of each key, all different."""
+"""Shape (keys, arity): the slots of each key, all distinct."""
 Fingerprints = NDArray[np.unsignedinteger[Any]]
 Peeler = Callable[[Slots, int, NDArray[np.uint32], NDArray[np.uint32]], int]
-"""`peel_stack`, or another that peels in a succession of its own."""
+"""`peel_stack`, or another function that peels in its own order."""
 
 ZERO, ONE, WAY_MASK = np.uint64(0), np.uint64(1), np.uint64(3)
 COUNT_SHIFT, ONE_KEY = np.uint64(34), np.uint64(1 << 34)
 
 
 def solve(slots: Slots, wanted: Fingerprints, slot_count: int, peel: Peeler) -> Fingerprints | None:
-    """Fingerprints whose XOR over the slots of each key is what it wants, or None if the keys cannot be peeled."""
+    """Find slots whose XOR is the wanted fingerprint of each key; None if the keys cannot be peeled."""
     order, chosen = np.empty(len(slots), np.uint32), np.empty(len(slots), np.uint32)
     if peel(slots, slot_count, order, chosen) < len(slots):
         return None
@@ -42,10 +42,11 @@ def solve(slots: Slots, wanted: Fingerprints, slot_count: int, peel: Peeler) -> 
 
 @njit
 def peel_stack(slots: Slots, slot_count: int, order: NDArray[np.uint32], chosen: NDArray[np.uint32]) -> int:
-    """Write the keys in the order in which they come off, and the slot that each one gave up; return how many did."""
+    """Write the keys in the order of peeling and the slot of each one; return how many were peeled."""
     key_count, arity = slots.shape
-    # Per slot, in one word because they are needed together: how many keys name it (from bit 34), and the XOR of the
-    # ways in which they do (two bits) and of the keys (32 bits), which is way and key of the last one that is left.
+    # State of a slot, packed into one word because the parts are used together: the number of keys that use it (from
+    # bit 34), the XOR of their indices within the key (two bits) and the XOR of the keys (32 bits). With one key left,
+    # these XORs are its index and the key itself.
     state = np.zeros(slot_count, np.uint64)
     for index in range(key_count):
         for column in range(arity):
@@ -90,5 +91,5 @@ def _assign(
         key = order[step]
         value = wanted[key]
         for way in range(arity):
-            value ^= fingerprints[slots[key, way]]  # The chosen slot is still 0 and changes nothing.
+            value ^= fingerprints[slots[key, way]]  # The chosen slot is still 0 and has no effect.
         fingerprints[chosen[step]] = value

@@ -1,7 +1,7 @@
-"""Small integers as bit planes: plane p holds bit p of every value, packed to bytes, so b bits cost exactly b bits a
-value.
+"""Small integers as bit planes: plane p holds bit p of every value, packed into bytes, so b bits cost exactly b bits
+per value.
 
-Planes need no shifts across bytes, run at the speed of `np.packbits`, and each may cover another number of values.
+Planes need no shifts across bytes, run at the speed of `np.packbits`, and can each cover a different number of values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def pack_planes(levels: Levels, first_bit: int, bits: int) -> bytes:
 
 
 def unpack_planes(data: bytes, first_bit: int, bits: int, levels: Levels) -> None:
-    """Set those bits in `levels`, which were zero. Refuses another length and padding that is not zero."""
+    """Set those bits in `levels`, which must be zero there. Rejects a wrong length and nonzero padding."""
     check_length(data, plane_bytes(levels.size, bits), f"{levels.size} values of {bits} bits")
     planes = np.frombuffer(data, dtype=np.uint8).reshape(bits, plane_bytes(levels.size, 1))
     padding = -levels.size % 8

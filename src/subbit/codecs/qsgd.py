@@ -5,13 +5,13 @@ NIPS 2017. With s levels, each value x of a bucket of norm |v| becomes
 
     sign(x) |v| l / s,    l = floor(s |x| / |v| + u),    u uniform in [0, 1)
 
-which is unbiased. With s = sqrt(bucket) a normal vector has levels of one standard deviation: normalised squared error
-1/6 at 2.1 bits a value. The draws come from the shared key, so equal keys give equal bytes; senders need keys of their
-own for their errors to average out. On the wire: the norm of each bucket, rounded up to float32, then the signed levels
-by rANS: real bytes where the paper has a bound on Elias codes.
+which is unbiased. With s = sqrt(bucket) the levels of a normal vector are one standard deviation apart: normalised
+squared error 1/6 at 2.1 bits per value. The draws come from the shared key, so equal keys give equal bytes, and each
+sender needs its own key for the errors to average out. On the wire: the norm of each bucket, rounded up to float32,
+then the signed levels by rANS, where the paper only gives a bound for Elias codes.
 
-The error of few levels is long: up to sqrt(n) / s times |v|^2 for a bucket of n values. `contractive` sends, in the
-place of the norm, the number with which the same levels are nearest to v: s <l, v> / |l|^2.
+With few levels the error is large: up to sqrt(n) / s times |v|^2 for a bucket of n values. `contractive` replaces the
+norm by the scale with which the same levels are nearest to v: s <l, v> / |l|^2.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROUNDING_PURPOSE = 0x51534744526F756E
 @register_codec
 @dataclass(frozen=True)
 class Qsgd(Codec[Vector]):
-    """`levels` above zero, or "sqrt" for the root of the bucket's length; `bucket` values share a norm."""
+    """`levels` above zero, or "sqrt" for the square root of the bucket's length; `bucket` values share a norm."""
 
     name = "qsgd"
     number = 52
@@ -48,7 +48,8 @@ class Qsgd(Codec[Vector]):
     levels: int | str = "sqrt"
     bucket: int = 8192
     nearest: bool = field(default=False, repr=False)
-    """Scaled by the sender to where it is nearest, and not unbiased: no matter to the receiver, hence in no name."""
+    """Use the scale with the smallest error, which is biased. Affects only the sender, so it is not part of the name.
+    """
 
     def __post_init__(self) -> None:
         if self.levels != "sqrt" and not (isinstance(self.levels, int) and 1 <= self.levels <= MOST_LEVELS):
@@ -117,7 +118,7 @@ def _round(vector: Vector, draws: NDArray[np.uint32], bucket: int, norms: Vector
 
 @njit
 def _nearest_scales(vector: Vector, symbols: Values, bucket: int, levels: int, norms: Vector) -> None:
-    """s <l, v> / |l|^2 in the place of each norm."""
+    """Replace each norm by s <l, v> / |l|^2."""
     for index in range(norms.size):
         product, squares = 0.0, 0.0
         for place in range(index * bucket, min((index + 1) * bucket, vector.size)):

@@ -1,16 +1,16 @@
-"""Binary range coder (Martin, "Range encoding", 1979): one probability per bit becomes bytes within a hair of -log2
+"""Binary range coder (Martin, "Range encoding", 1979): codes bits with one probability each, very close to -log2
 P(bits).
 
 The state is an interval [low, low + width) of 64-bit numbers. A bit splits it at (width >> 24) * zero, where zero /
-2^24 is the probability of a 0; a 0 keeps the lower part, a 1 the upper. While width < 2^48 the top 16 bits of low go
-out and both are shifted. An overflow of low is a carry into words already out, as in addition by hand.
+2^24 is the probability of a 0; a 0 keeps the lower part, a 1 the upper. While width < 2^48 the top 16 bits of low are
+written and both are shifted. If low overflows, the carry is added to the words already written.
 
-The stream is the shortest string of bytes all of whose continuations, read as binary fractions, lie in the last
-interval. The reader supplies zeros behind its end. After the last bit it knows the interval too and compares: bits have
-one stream, no other bytes decode to them, and bytes behind a stream are always noticed.
+The stream is the shortest byte string all of whose continuations, read as binary fractions, lie in the last interval.
+The reader appends zeros to it. After the last bit the reader also knows the interval and checks the stream against it.
+So there is exactly one stream for given bits, and extra bytes are always detected.
 
-Where the probabilities come from is the business of a `Model`, asked chunk by chunk for places that start at a multiple
-of 64. It may look at the bits before the chunk, which the reader has by then.
+The probabilities come from a `Model`, which is called for chunks that start at a multiple of 64. It may use the bits
+before the chunk, which the reader has already decoded.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from subbit.core.errors import PayloadError
 from subbit.core.jit import njit
 
 Zeros = NDArray[np.uint32]
-"""Probability of a 0 at each place in units of 2^-24, at least 1 and below 2^24."""
+"""Probability of a 0 at each position in units of 2^-24, at least 1 and below 2^24."""
 Model = Callable[[int, int, Bits], Zeros]
-"""(first place, place behind the last, bits of which those before the first place are known) -> probabilities."""
+"""(first position, end position, bits, of which those before the first position are known) -> probabilities."""
 State = NDArray[np.uint64]
 Stream = NDArray[np.uint16]
 
 PROBABILITY_BITS = 24
 CERTAINTY = 1 << PROBABILITY_BITS
-EVERYTHING = (1 << 64) - 1  # The width of the first interval.
+EVERYTHING = (1 << 64) - 1  # Width of the initial interval.
 FIRST_CHUNK, LARGEST_CHUNK = 64, 1 << 14
-LOW, WIDTH, DONE, AHEAD = 0, 1, 2, 3  # Places in a state. DONE counts the words that went out.
+LOW, WIDTH, DONE, AHEAD = 0, 1, 2, 3  # Indices into the state. DONE is the number of words written.
 SHIFT_24, SHIFT_16, SHIFT_48 = np.uint64(PROBABILITY_BITS), np.uint64(16), np.uint64(48)
 NARROW, FULL_WORD = np.uint64(1 << 48), np.uint16((1 << 16) - 1)
 ZERO = np.uint64(0)
@@ -56,7 +56,7 @@ def encode_bits(bits: Bits, size: int, model: Model) -> bytes:
 
 
 def decode_bits(data: bytes, size: int, model: Model) -> Bits:
-    """`PayloadError` for every byte string that `encode_bits` does not write for this size and model."""
+    """Raise `PayloadError` for every byte string that `encode_bits` does not write for this size and model."""
     words = np.frombuffer(data[8:] + bytes(len(data[8:]) % 2), dtype=">u2").astype(np.uint16)
     first = int.from_bytes(data[:8].ljust(8, b"\0"), "big")
     state = np.array([0, EVERYTHING, 0, first], dtype=np.uint64)
@@ -65,7 +65,7 @@ def decode_bits(data: bytes, size: int, model: Model) -> Bits:
         with np.errstate(over="ignore"):
             _decode_chunk(words, start, model(start, stop, bits), state, bits)
     number, length = _last_bytes(int(state[LOW]), int(state[WIDTH]))
-    # A number that starts outside of the first interval would have run out of all others.
+    # A number outside of the initial interval would be outside of all later ones.
     in_form = first < EVERYTHING and int(state[LOW]) + int(state[AHEAD]) == number
     if not in_form or len(data) != 2 * int(state[DONE]) + length:
         raise PayloadError(f"the {len(data)} bytes are not the range code of {size} bits")
@@ -73,7 +73,7 @@ def decode_bits(data: bytes, size: int, model: Model) -> Bits:
 
 
 def _chunks(size: int) -> Iterator[tuple[int, int]]:
-    """Short ones first, so that a model that learns from the bits before a chunk soon knows something."""
+    """Short chunks first, so that an adaptive model has learnt something early."""
     start, length = 0, FIRST_CHUNK
     while start < size:
         yield start, min(start + length, size)
@@ -82,8 +82,9 @@ def _chunks(size: int) -> Iterator[tuple[int, int]]:
 
 def _last_bytes(low: int, width: int) -> tuple[int, int]:
     """(number, length): the first `length` bytes of `number`, followed by anything, lie in [low, low + width). A 65th
-    bit of the number is a carry. As width >= 2^48, three bytes are always enough."""
-    if width == EVERYTHING:  # Not one bit was coded.
+    bit of the number is a carry. As width >= 2^48, three bytes are always enough.
+    """
+    if width == EVERYTHING:  # No bit was coded.
         return 0, 0
     length, unit = 1, 1 << 56
     while True:
@@ -99,8 +100,8 @@ def _encode_chunk(bits: Bits, start: int, zeros: Zeros, state: State, stream: St
     for index in range(zeros.size):
         place = start + index
         # Width becomes (width >> 24) * zero for a 0 and width - (width >> 24) * zero for a 1. With a mask instead of a
-        # branch a fair bit costs no more than a rare one, and one multiplication and one addition are all that the next
-        # bit waits for.
+        # branch a fair bit costs no more than a rare one, and the next bit depends on only one multiplication and one
+        # addition.
         mask = ZERO - np.uint64((bits[place >> 3] >> np.uint8(place & 7)) & np.uint8(1))
         signed = (np.uint64(zeros[index]) ^ mask) - mask
         before = width

@@ -1,12 +1,11 @@
-"""Range-coded bits: with one probability for all places, with one that follows the bits, with one per place that both
-sides know.
+"""Range-coded bits with one probability for all positions, an adaptive one, or one per position that both sides know.
 
     range        payload = varint(2 ones + adaptive) [stream]       the bracket only where 0 < ones < size
     range-prior  payload = stream
 
 Static, the probability of a one is ones / size: log2 C(size, ones) plus about half of log2 size bits. Adaptive, it is
-estimated from the bits before each chunk with a memory of some 60,000 places, which pays where the rate of ones drifts,
-as from layer to layer.
+estimated from the bits before each chunk with a memory of some 60,000 positions. This helps if the rate of ones drifts,
+e.g. from layer to layer.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from subbit.codecs.varint import read_varint, write_varint
 from subbit.core.errors import ConfigError, PayloadError
 from subbit.core.jit import njit
 
-BELIEF, MEMORY = 256, 1 << 16  # In places.
+BELIEF, MEMORY = 256, 1 << 16  # In positions.
 SHIFT_8, SURE, LEAST = np.uint32(8), np.uint32(CERTAINTY), np.uint32(1)
 
 
 @register_codec
 @dataclass(frozen=True)
 class Range(Codec[Bits]):
-    """Range coder whose probability is the rate of ones, or an estimate that follows them."""
+    """Range coder whose probability is the overall rate of ones or an adaptive estimate."""
 
     adaptive: bool = False
 
@@ -58,7 +57,7 @@ class Range(Codec[Bits]):
         return header + encode_bits(payload, size, _model(self.adaptive, ones, size))
 
     def decode(self, data: bytes, shared: Shared) -> Bits:
-        """Reads both forms: the payload says which one it is."""
+        """Reads both forms: the payload tells which one it is."""
         size = shared.size
         header, offset = read_varint(data, 0, 2 * size + 1, "number of ones")
         ones, adaptive = header >> 1, bool(header & 1)
@@ -76,7 +75,7 @@ class Range(Codec[Bits]):
 @register_codec
 @dataclass(frozen=True)
 class RangePrior(Codec[Bits]):
-    """Range coder with P(one) = thresholds[i] / 2^32 at place i."""
+    """Range coder with P(one) = thresholds[i] / 2^32 at position i."""
 
     name: ClassVar[str] = "range-prior"
     number: ClassVar[int] = 13
@@ -112,12 +111,13 @@ def _constant_model(ones: int, size: int) -> Model:
 
 
 class _FollowingModel:
-    """The rate of ones so far, older places counting less. It starts from the rate of all places, as if it had seen 256
-    of them."""
+    """The rate of ones so far, with less weight for older positions. Starts from the overall rate, as if 256 positions
+    had been seen.
+    """
 
     def __init__(self, ones: int, size: int) -> None:
         self.size = size
-        self.ones = ones * BELIEF  # In units of 1 / size, so that the announced rate is an integer.
+        self.ones = ones * BELIEF  # In units of 1 / size, so that the given rate is an integer.
         self.places = size * BELIEF
         self.seen = 0
 

@@ -1,15 +1,15 @@
-"""Range asymmetric numeral system (Duda, "Asymmetric numeral systems", arXiv:1311.2540) for symbols of a few alphabets
-with fixed frequencies: a table lookup and a multiplication per symbol to read, where a range coder divides.
+"""Range asymmetric numeral system (Duda, "Asymmetric numeral systems", arXiv:1311.2540) for a few alphabets with fixed
+frequencies. Reading takes a table lookup and a multiplication per symbol, where a range coder divides.
 
 A state x >= 2^32 takes a symbol with frequency f of 2^16, whose slots begin at s, by
 
     write:  if x >= f 2^32: emit the low 16 bits of x, x >>= 16;   x = (x // f) 2^16 + x % f + s
     read:   symbol that owns slot = x % 2^16;   x = f (x >> 16) + slot - s;   if x < 2^32: x = x 2^16 + next word
 
-Writing runs from the last place to the first, so that reading runs forwards. Two states take turns, because each step
-waits for the one before it. A stream is the two states after the last step of the writer (six bytes each) and the words
-in reading order; it is in form if the reader ends with both states at 2^32, where the writer began, and no word is
-left. It is empty where no alphabet has two symbols.
+Symbols are written from last to first, so that they are read forwards. Two states alternate, because each step depends
+on the one before it. A stream consists of the writer's two final states (six bytes each) and the words in reading
+order. It is valid if the reader ends with both states at 2^32, where the writer began, and no word is left. It is empty
+if no alphabet has two symbols.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from subbit.core.jit import njit
 Alphabet = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Ascending symbols and their frequencies, which add up to `SCALE`; both empty for an alphabet that never occurs."""
 Alphabets = NDArray[np.uint8]
-"""The number of the alphabet at each place."""
+"""The index of the alphabet at each position."""
 Values = NDArray[np.uint16]
 
 SCALE_BITS = 16
 SCALE = 1 << SCALE_BITS
-LEAST_COARSE_BITS = 10  # The tables of a dozen alphabets fit into the first-level cache.
+LEAST_COARSE_BITS = 10  # The tables of a dozen alphabets fit into the L1 cache.
 STATE_BYTES = 6
 BITS_16, BITS_32, LOW_16 = np.uint64(16), np.uint64(32), np.uint64(0xFFFF)
 START = np.uint64(1 << 32)
@@ -39,7 +39,7 @@ START = np.uint64(1 << 32)
 
 @dataclass(frozen=True)
 class Tables:
-    """The symbols of all alphabets one after another."""
+    """The symbols of all alphabets, concatenated."""
 
     symbols: NDArray[np.uint16]
     frequencies: NDArray[np.uint32]
@@ -59,12 +59,14 @@ class Tables:
 
     @property
     def leave_open(self) -> bool:
-        """Whether some alphabet has two symbols, so that a stream must tell which."""
+        """Whether some alphabet has at least two symbols, so that a stream is needed."""
         return bool((np.diff(self.offsets) > 1).any())
 
     def coarse(self) -> tuple[NDArray[np.uint16], int]:
-        """For each alphabet and each slot of a coarser grid: its owner, counted from the first symbol of the alphabet;
-        and the bits of the grid. It has at least as many slots as an alphabet has symbols, so a search is short."""
+        """For each alphabet and each slot of a coarser grid: the symbol that owns it, relative to the alphabet's first
+        symbol; and the bits of the grid. The grid has at least as many slots as an alphabet has symbols, so searches
+        are short.
+        """
         largest = int(np.diff(self.offsets).max())
         bits = max(LEAST_COARSE_BITS, (largest - 1).bit_length())
         slots = np.arange(1 << bits) << (SCALE_BITS - bits)
@@ -75,7 +77,7 @@ class Tables:
         return found.reshape(-1), bits
 
     def entries(self, symbol_count: int) -> NDArray[np.uint32]:
-        """Where symbol s of alphabet k stands, at k * symbol_count + s."""
+        """Index of symbol s of alphabet k, at k * symbol_count + s."""
         places = np.zeros((self.offsets.size - 1) * symbol_count, dtype=np.uint32)
         alphabets = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
         places[alphabets * symbol_count + self.symbols] = np.arange(self.symbols.size)
@@ -83,7 +85,7 @@ class Tables:
 
 
 def write_stream(values: Values, alphabets: Alphabets, tables: Tables, symbol_count: int) -> bytes:
-    """Values below `symbol_count`, each a symbol of the alphabet at its place."""
+    """Encode values below `symbol_count`, each a symbol of the alphabet at its position."""
     if not tables.leave_open:
         return b""
     words = np.empty(values.size, dtype=np.uint16)
@@ -94,7 +96,7 @@ def write_stream(values: Values, alphabets: Alphabets, tables: Tables, symbol_co
 
 
 def read_stream(data: bytes, alphabets: Alphabets, tables: Tables) -> Values:
-    """One value for each place, from exactly these bytes."""
+    """Decode one value per position from exactly these bytes."""
     if not tables.leave_open:
         if data:
             raise PayloadError(f"{len(data)} bytes follow tables that leave nothing open", "size")

@@ -1,12 +1,12 @@
 """Golomb-Rice code of the gaps between ones (Golomb, "Run-length encodings", 1966; Rice, "Some practical universal
 noiseless coding techniques", 1979): the fastest exact code for sparse bits, 0.3 to 2.1% above log2 C(size, ones).
 
-A gap g of zeros before a one becomes g >> parameter zeros, a one, and the `parameter` low bits of g. Where ones are the
-majority, zeros are listed instead.
+A gap g of zeros before a one is coded as g >> parameter zeros, a one, and the `parameter` low bits of g. If ones are
+the majority, the zeros are listed instead.
 
     payload = varint(2 listed + inverted) [parameter byte, stream]      the bracket only where listed > 0
 
-The stream runs from the least significant bit of each byte; it ends with the last code and zero padding.
+The stream starts at the least significant bit of each byte and ends with the last code and zero padding.
 """
 
 from __future__ import annotations
@@ -103,16 +103,18 @@ class Rice(Codec[Bits]):
 
 
 def best_parameter(listed: int, size: int) -> int:
-    """The shortest for geometric gaps: parameter + 1 + s / (1 - s) bits are expected, s = (1 - p)^(2^parameter)."""
+    """The best parameter for geometric gaps: the expected length is parameter + 1 + s / (1 - s) bits with s = (1 -
+    p)^(2^parameter).
+    """
     survival = [(1 - listed / size) ** (1 << parameter) for parameter in range(LARGEST_PARAMETER + 1)]
     return int(np.argmin([parameter + 1 + s / (1 - s) for parameter, s in enumerate(survival)]))
 
 
 @njit
 def _encode_gaps(positions: Positions, parameter: np.uint64, stream: Stream) -> np.int64:
-    """Length of the stream in bits. `stream` is zero and long enough."""
+    """Return the length of the stream in bits. `stream` must be zero and long enough."""
     written = np.int64(0)
-    pending, filled = ZERO, ZERO  # The low `filled` < 32 bits of `pending` are not written yet.
+    pending, filled = ZERO, ZERO  # The low `filled` < 32 bits of `pending` are not yet written.
     remainder_mask = (ONE << parameter) - ONE
     next_place = ZERO
     for index in range(positions.size):
@@ -128,7 +130,7 @@ def _encode_gaps(positions: Positions, parameter: np.uint64, stream: Stream) -> 
             filled = ZERO
         pending |= (((gap & remainder_mask) << ONE) | ONE) << (zeros + filled)
         filled += zeros + ONE + parameter
-        # Written every time, kept when full: no branch that the processor could guess wrong.
+        # Written every time but advanced only when full, which avoids an unpredictable branch.
         stream[written] = np.uint32(pending & LOW_32)
         full = filled >> FIVE
         written += np.int64(full)
@@ -140,7 +142,7 @@ def _encode_gaps(positions: Positions, parameter: np.uint64, stream: Stream) -> 
 
 @njit
 def _decode_gaps(stream: Stream, parameter: np.uint64, listed: int, size: int, bits: Bits) -> np.int64:
-    """Length of the codes in bits, or what is wrong with them. The last word of `stream` is there to look ahead."""
+    """Return the length of the codes in bits, or an error code. The last word of `stream` is for reading ahead."""
     read = np.int64(0)
     window, filled = ZERO, ZERO  # The next `filled` bits.
     place = np.uint64(0)

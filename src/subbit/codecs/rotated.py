@@ -1,14 +1,14 @@
-"""What EDEN and DRIVE share: rotate each block, quantise, and send one scale with which the estimate is unbiased.
+"""Shared part of EDEN and DRIVE: rotate each block, quantise it, and send one scale that makes the estimate unbiased.
 
     y = R x,   c = Q(sqrt(n) y / |x|),   S = |x|^2 / <c, y>,   estimate = R' (S c)
 
-That S makes the estimate unbiased. With S = <c, y> / |c|^2 (`nearest`) it is the multiple of c that is nearest to y,
-cos^2 of the angle between c and y times the unbiased one. It leaves sin^2 of |x|^2, so it is never farther from x than
-zero is. Over long blocks cos^2 is 1 / (1 + w), with w the squared error of the unbiased estimate; a fixed factor would
-do for these alone, since the error of a few values has no bound.
+This S makes the estimate unbiased. S = <c, y> / |c|^2 (`nearest`) gives the multiple of c that is nearest to y: the
+unbiased estimate times cos^2 of the angle between c and y. Its error is sin^2 times |x|^2, so it is never farther from
+x than zero is. For long blocks cos^2 is 1 / (1 + w), with w the squared error of the unbiased estimate. A fixed factor
+would work for long blocks only, since the error of short ones has no bound.
 
-On the wire: the scales of all blocks as float32, a bit plane of all levels for each bit, and one more plane for the
-share of each block that takes the finer quantiser. The receiver knows every length beforehand.
+On the wire: the scales of all blocks as float32, one bit plane of all levels per bit, and one more plane for the part
+of each block that uses the finer quantiser. The receiver knows every length in advance.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ from subbit.core.errors import PayloadError
 from subbit.core.jit import njit
 
 LARGEST_VALUE = 2.0**100
-"""Larger ones are refused: the norm of a block, and what the receiver makes of it, must stay finite in float32."""
+"""Larger values are rejected: the norm of a block and the decoded values must stay finite in float32."""
 
 Cuts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class RotatedQuantiser:
-    """A share `fraction` of each block is quantised to the `fine` centroids at bits + 1, the rest to `coarse` at
-    bits."""
+    """The first `fraction` of each block is quantised to the `fine` centroids with bits + 1, the rest to `coarse` with
+    bits.
+    """
 
     bits: int
     fraction: float
@@ -74,11 +75,11 @@ class RotatedQuantiser:
         vector = np.zeros(shared.size, np.float32)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             _estimate(levels, draw_signs(shared.key, shared.size), cuts, self.coarse, self.fine, scales, vector)
-        check_finite(vector, "the decoded vector")  # A scale near the end of float32 overflows in the rotation.
+        check_finite(vector, "the decoded vector")  # A scale near the float32 limit overflows in the rotation.
         return vector
 
     def _cuts(self, size: int) -> tuple[Cuts, NDArray[np.bool_]]:
-        """Start, end of the finer part and end of each block; and the places of all finer parts."""
+        """Start, end of the finer part and end of each block; and a mask of all finer parts."""
         is_fine = np.zeros(size if self.fraction else 0, np.bool_)
         cuts = np.zeros((len(block_bounds(size)), 3), np.int64)
         for block, (start, end) in enumerate(block_bounds(size)):
@@ -116,8 +117,9 @@ def _quantise(
 
 @njit
 def _nearest(values: Vector, unit: np.float32, centroids: Vector, levels: NDArray[np.uint8]) -> tuple[float, float]:
-    """Level of the centroid nearest to each value * unit, into `levels`, which is zero; returns <centroids, values> and
-    |centroids|^2."""
+    """Write the level of the centroid nearest to each value * unit into `levels`, which must be zero; return
+    <centroids, values> and |centroids|^2.
+    """
     count_boundaries(values, (centroids[1:] + centroids[:-1]) * np.float32(0.5) / unit, levels)
     nearest = np.empty(values.size, np.float32)
     for place in range(values.size):
@@ -127,7 +129,7 @@ def _nearest(values: Vector, unit: np.float32, centroids: Vector, levels: NDArra
 
 @njit
 def _dot(first: Vector, second: Vector) -> float:
-    """In float64, in four sums: a single one would wait for its last addition at every value."""
+    """Dot product in float64 with four partial sums: with a single one, each addition would wait for the one before."""
     sums = np.zeros(4)
     whole = first.size - first.size % 4
     for start in range(0, whole, 4):

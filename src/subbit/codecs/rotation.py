@@ -1,19 +1,19 @@
 """Random rotation of a vector of any length, in blocks, without padding.
 
-After a random rotation the coordinates of any vector look like draws from one normal distribution, so that one
-quantiser fits all vectors. The rotation here is the randomised Walsh-Hadamard transform H D, with D a diagonal of
-random signs and H the orthonormal Hadamard matrix, applied to blocks that stay in the first-level cache:
+After a random rotation the coordinates of any vector look like draws from one normal distribution, so one quantiser
+fits all vectors. The rotation is the randomised Walsh-Hadamard transform H D, with D a diagonal of random signs and H
+the orthonormal Hadamard matrix, applied to blocks that fit the L1 cache:
 
-- A vector is cut into blocks of BLOCK values; what is left over joins the last block, which holds up to 2 BLOCK - 1
-  values. Padding to the next power of two instead would cost up to twice the time and twice the bits.
+- A vector is cut into blocks of BLOCK values. The remainder joins the last block, which holds up to 2 BLOCK - 1
+  values. Padding to the next power of two would cost up to twice the time and twice the bits.
 - A block of length m + r, where m is a power of two and r < m, is rotated by three orthonormal steps: H D on the first
-  m values, H D on the last m, and butterflies (a + b, a - b) / sqrt(2) between the first r and the last r. Whatever r
-  is, the energy of the block is spread almost evenly over it. With r = 0 the first step alone does it.
-- All of that is done twice with fresh signs. One round is not enough for sparse vectors: it turns (2, 1, 0, ..., 0)
-  into values +-3 and +-1 whose signs forget the smaller entry, a bias that no length cures. After two, no bias can be
-  measured from 64 values up; below, the few sign patterns there are leave some.
+  m values, H D on the last m, and butterflies (a + b, a - b) / sqrt(2) between the first r and the last r. For any r
+  this spreads the energy of the block almost evenly. With r = 0 only the first step is needed.
+- All of this is done twice with new signs. One round is not enough for sparse vectors: it turns (2, 1, 0, ..., 0)
+  into values +-3 and +-1 whose signs do not depend on the smaller entry, a bias at every length. After two rounds no
+  bias can be measured from 64 values up; below, there are too few sign patterns to remove it.
 
-The signs are bits of the shared 32-bit hash; additions and their order are fixed, so both sides compute the same
+The signs are bits of the shared 32-bit hash. Additions and their order are fixed, so both sides compute the same
 floats.
 """
 
@@ -36,7 +36,7 @@ Signs = NDArray[np.uint32]
 
 
 def block_count(size: int) -> int:
-    """Number of blocks of a vector: at least one unless it is empty."""
+    """Number of blocks of a vector: at least one unless the vector is empty."""
     return max(1, size // BLOCK) if size else 0
 
 
@@ -47,14 +47,14 @@ def block_bounds(size: int) -> list[tuple[int, int]]:
 
 
 def draw_signs(key: int, size: int) -> Signs:
-    """One row of random bits for each Hadamard step, 32 signs in a word."""
+    """One row of random bits for each Hadamard step, 32 signs per word."""
     words = (size + 31) // 32
     return uniforms(key ^ SIGN_PURPOSE, 0, STREAMS * words).reshape(STREAMS, words)
 
 
 @njit
 def rotate_block(values: Vector, signs: Signs, start: int) -> None:
-    """In place; `start` is where the block lies in its vector, and so which signs it takes."""
+    """Rotate in place. `start` is the offset of the block in its vector and selects its signs."""
     span = _largest_power_of_two(values.size)
     rest = values.size - span
     for stream in range(0, STREAMS, 2):
@@ -68,7 +68,7 @@ def rotate_block(values: Vector, signs: Signs, start: int) -> None:
 
 @njit
 def rotate_block_back(values: Vector, signs: Signs, start: int) -> None:
-    """Every step is its own transpose, except that signs come after H here: the same steps backwards."""
+    """Inverse rotation: the same steps backwards. Each is its own transpose, except that the signs come after H."""
     span = _largest_power_of_two(values.size)
     rest = values.size - span
     for stream in range(STREAMS - 2, -1, -2):
@@ -90,7 +90,7 @@ def _largest_power_of_two(size: int) -> int:
 
 @njit
 def _flip(values: Vector, words: Signs, start: int) -> None:
-    """Multiply by +-1 / sqrt(length): the signs, and what makes the Hadamard sums beside them orthonormal."""
+    """Multiply by +-1 / sqrt(length): the signs and the normalisation of the Hadamard transform."""
     scale = np.float32(1.0 / np.sqrt(np.float64(values.size)))
     lanes = min(32, values.size)
     for group in range(0, values.size, lanes):
@@ -112,10 +112,10 @@ def _butterflies(first: Vector, second: Vector) -> None:
 
 @njit
 def _hadamard(values: Vector) -> None:
-    """In place, a power of two of values, not normalised.
+    """Unnormalised Hadamard transform in place. The length is a power of two.
 
-    Three levels at a time while neighbours are one vector register, then two levels at a time. The slices tell LLVM
-    that the four streams are contiguous, which is what makes it vectorise them.
+    Does three levels at a time within a vector register, then two levels at a time. The slices tell LLVM that the four
+    streams are contiguous, so that it vectorises them.
     """
     size = values.size
     step = 1

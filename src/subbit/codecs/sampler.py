@@ -1,17 +1,18 @@
-"""The shared sampler: masks that two machines draw alike, without one float operation.
+"""The shared sampler: all machines draw the same masks, without floating-point operations.
 
-A place i of a mask is one where u_i < thresholds[i], with u_i a 32-bit hash of (key, i). It is counter-based (Salmon et
-al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a slice is drawn without what lies before it, and the
-order of the draws cannot matter. With k0, k1, k2 three 32-bit words out of splitmix64(key), all arithmetic modulo 2^32:
+Position i of a mask is one if u_i < thresholds[i], with u_i a 32-bit hash of (key, i). The hash is counter-based
+(Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a slice can be drawn without the values before
+it, and the order of draws does not matter. With k0, k1, k2 three 32-bit words from splitmix64(key), all arithmetic
+modulo 2^32:
 
     x = i ^ k0;   x = (x ^ x >> 16) * 0x7feb352d
     x = x + k1;   x = (x ^ x >> 15) * 0x846ca68b
     x = x ^ k2;   x = (x ^ x >> 14) * 0x9e3779b1
     u = x ^ x >> 15
 
-The key enters before and between the rounds, so that two keys do not merely permute one stream; for one key u is a
-bijection of i, which makes it more even than independent draws over all 2^32 places and indistinguishable from them
-over the few millions of a model. The words are 32 bits because AVX2 has no 64-bit multiplication. It is not a
+The key enters before and between the rounds, so that two keys do not merely permute one stream. For one key u is a
+bijection of i. That makes it more even than independent draws over all 2^32 positions, and indistinguishable from them
+over the few million of a model. The words have 32 bits because AVX2 has no 64-bit multiplication. This is not a
 cryptographic generator.
 """
 
@@ -63,12 +64,12 @@ def thresholds_of_counts(
     clamp_denominator: int = 100,
     prior: int = 1,
 ) -> Thresholds:
-    """Table of total + 1 thresholds: what `count` ones in `total` masks say about the chance of a one. Integers only.
+    """Table of total + 1 thresholds: the estimated probability of a one for each count in `total` masks. Integers only.
 
-    mode: floor(2^32 count / total), kept within [e, 2^32 - 1 - e] with e = floor(2^32 clamp_numerator /
-    clamp_denominator);
-    mean: floor(2^32 (prior + count) / (2 prior + total)), the Beta(prior, prior) posterior mean.
-    Without any mask (total = 0) both say one half.
+        mode: floor(2^32 count / total) within [e, 2^32 - 1 - e], e = floor(2^32 clamp_numerator / clamp_denominator)
+        mean: floor(2^32 (prior + count) / (2 prior + total)), the Beta(prior, prior) posterior mean
+
+    Without any mask (total = 0) both are one half.
     """
     if total < 0 or total > 65535:
         raise ConfigError(f"total is {total}, a count of masks lies between 0 and 65535")
@@ -94,13 +95,13 @@ def _checked_start(start: int, count: int) -> np.uint32:
 
 
 def subkeys(key: int) -> Keys:
-    """The three words of a key that `hash_place` takes: for kernels that draw in an order of their own."""
+    """The three words of a key for `hash_place`, for kernels that draw in their own order."""
     first, second = _splitmix64(key), _splitmix64(key + 0x9E3779B97F4A7C15)
     return np.uint32(first & MASK_32), np.uint32(first >> 32), np.uint32(second & MASK_32)
 
 
 def _splitmix64(value: int) -> int:
-    """A bijection of 64-bit words in which every bit of the key reaches every bit of the subkeys."""
+    """A bijection of 64-bit words in which every bit of the key affects every bit of the subkeys."""
     value &= MASK_64
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK_64
@@ -109,8 +110,8 @@ def _splitmix64(value: int) -> int:
 
 @njit
 def hash_place(x: np.uint32, first: np.uint32, second: np.uint32, third: np.uint32) -> np.uint32:
-    """u of place x under the key of those three words."""
-    # The casts keep numba in 32 bits (it widens every product to 64), where AVX2 has eight lanes.
+    """u of position x under the key with these three words."""
+    # The casts keep numba at 32 bits, where AVX2 has eight lanes; it would widen every product to 64.
     x = np.uint32(x ^ first)
     x = np.uint32(np.uint32(x ^ (x >> SHIFT_16)) * MULTIPLIER_1)
     x = np.uint32(x + second)
@@ -138,8 +139,8 @@ def _sample_words(
     words: NDArray[np.uint32],
 ) -> None:
     full = thresholds.size // WORD
-    # A constant trip count of 32 and a table of weights instead of a shift: LLVM then makes four vectors of eight lanes
-    # and one OR-reduction of the inner loop, which runs at the speed of memory.
+    # With a constant trip count of 32 and a table of weights instead of a shift, LLVM turns the inner loop into four
+    # vectors of eight lanes and one OR-reduction, which runs at memory speed.
     for word in range(full):
         bits = np.uint32(0)
         base = np.uint32(start + np.uint32(word * WORD))

@@ -1,10 +1,10 @@
-"""The smallest of several exact codes, its number in the first byte.
+"""Try several exact codecs and send the smallest result. The first byte is the number of the codec.
 
-    flips  payload = nothing at all where nothing flips, else number of the codec, payload of the codec
+    flips  payload = empty if nothing flips, else number of the codec, payload of the codec
     mask   payload = number of the codec, payload of the codec
 
-The fast codes are tried. The range coder is tried only where the entropy says that it will win: at one rate for all
-places, or at a rate that changes from block to block.
+The fast codecs are always tried. The range coder is tried only if the entropy, at one rate for all positions or at a
+rate per block, shows that it will win.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ BYTES_TO_LEARN_A_RATE = 1.0
 @register_codec
 @dataclass(frozen=True)
 class Flips(Codec[Bits]):
-    """Which places of a mask differ from a reference: few of them, and unevenly likely where both sides know the
-    draw."""
+    """The positions where a mask differs from a reference: few, and unequally likely if both sides know the draw."""
 
     name: ClassVar[str] = "flips"
     number: ClassVar[int] = 15
@@ -61,7 +60,7 @@ class Flips(Codec[Bits]):
 @register_codec
 @dataclass(frozen=True)
 class Mask(Codec[Bits]):
-    """A whole mask: about as many ones as zeros, or as a prior of each place says."""
+    """A whole mask: about as many ones as zeros, or as the prior of each position predicts."""
 
     name: ClassVar[str] = "mask"
     number: ClassVar[int] = 16
@@ -90,7 +89,7 @@ def _smallest(bits: Bits, shared: Shared, tried: Sequence[Codec[Bits]]) -> bytes
 
 
 def _expected_bytes(bits: Bits, size: int) -> tuple[float, float]:
-    """Of the range coder: at one rate, and at the rate of each block."""
+    """Expected bytes of the range coder: with one rate, and with one rate per block."""
     if not size:
         return 0.0, 0.0
     ones = np.add.reduceat(np.bitwise_count(bits), np.arange(0, bits.size, BLOCK_BYTES), dtype=np.int64)

@@ -2,8 +2,8 @@
 
     table = varint(symbols - 1), varint steps between ascending symbols, varint(frequency - 1) of all but the last
 
-A frequency is out of 2^16 and the last one is what is left. An alphabet that never occurs has no table. The cost of a
-sequence is its entropy, two to four bytes for each symbol that occurs, and the twelve bytes of two states.
+Frequencies add up to 2^16, so the last one is not sent. An alphabet that never occurs has no table. The cost of a
+sequence is its entropy, two to four bytes for each symbol that occurs, and twelve bytes for the two states.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ from subbit.codecs.varint import read_varint, write_varint
 
 
 def encode_symbols(values: Values, symbol_count: int) -> bytes:
-    """Any values below `symbol_count`, which is at most 2^16. The receiver must know it, and how many values there
-    are."""
+    """Encode values below `symbol_count`, at most 2^16. The receiver must know it and the number of values."""
     alphabet = fit_alphabet(np.bincount(values, minlength=symbol_count))
     everywhere = np.zeros(values.size, np.uint8)
     return write_table(alphabet) + write_stream(values, everywhere, Tables.of([alphabet]), symbol_count)
 
 
 def decode_symbols(data: bytes, count: int, symbol_count: int) -> Values:
-    """Exactly `count` values below `symbol_count`, from exactly these bytes."""
+    """Decode exactly `count` values below `symbol_count` from exactly these bytes."""
     alphabet, offset = read_table(data, 0, count, symbol_count)
     return read_stream(data[offset:], np.zeros(count, np.uint8), Tables.of([alphabet]))
 
 
 def fit_alphabet(occurrences: NDArray[np.int64]) -> Alphabet:
-    """The symbols that occur, with frequencies in proportion: at least 1 each, `SCALE` together."""
+    """The symbols that occur, with proportional frequencies: at least 1 each, `SCALE` in total."""
     symbols = np.flatnonzero(occurrences).astype(np.int64)
     if not symbols.size:
         return symbols, symbols
@@ -49,7 +48,7 @@ def write_table(alphabet: Alphabet) -> bytes:
 
 
 def read_table(data: bytes, offset: int, places: int, symbol_count: int) -> tuple[Alphabet, int]:
-    """The alphabet of so many places, with symbols below `symbol_count`, and the offset behind its table."""
+    """The alphabet for this number of positions, with symbols below `symbol_count`, and the offset after its table."""
     if not places:
         return (np.zeros(0, np.int64), np.zeros(0, np.int64)), offset
     last, offset = read_varint(data, offset, min(places, symbol_count) - 1, "number of symbols")

@@ -1,13 +1,14 @@
-"""Sparse ternary values: where, which sign, and one magnitude for all.
+"""Sparse ternary values: positions, signs, and one magnitude for all.
 
-Sattler, Wiedemann, Mueller, Samek: "Robust and communication-efficient federated learning from non-i.i.d. data"
-(sparse ternary compression), IEEE TNNLS 2020.
+Sattler, Wiedemann, Mueller, Samek: "Robust and communication-efficient federated learning from non-i.i.d. data" (sparse
+ternary compression), IEEE TNNLS 2020.
 
-    payload = nothing at all for the zero vector, else
-              magnitude (float32), varint(count), varint(bytes of signs), signs (`mask`), places (`flips`)
+    payload = empty for the zero vector, else
+              magnitude (float32), varint(count), varint(bytes of signs), signs (`mask`), positions (`flips`)
 
-With a `fraction`, so many of the largest values are sent, all with the mean of their magnitudes. Without one, all that
-are not zero: exact for a vector that is ternary already, whose sender has chosen the places by a measure of its own.
+With a `fraction`, that share of the values with the largest magnitudes is sent, all with the mean of their magnitudes.
+Without it, all nonzero values are sent, which is exact for a vector that is already ternary because its sender has
+selected the positions itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MAGNITUDE_BYTES = 4
 @register_codec
 @dataclass(frozen=True)
 class Ternary(Codec[Vector]):
-    """A `fraction` of the values, the largest, or all that are not zero."""
+    """The largest `fraction` of the values, or all nonzero values."""
 
     name: ClassVar[str] = "ternary"
     number: ClassVar[int] = 55
@@ -57,7 +58,7 @@ class Ternary(Codec[Vector]):
             return b""
         magnitude = np.float32(np.abs(values.astype(np.float64)).mean())
         if magnitude == 0:
-            return b""  # The mean of values so small that float32 has no word for it.
+            return b""  # The mean is too small for float32.
         signs = Mask().encode(pack_bits(values < 0), Shared(values.size))
         places = Flips().encode(pack_bits(chosen), Shared(shared.size))
         head = values_to_bytes(np.array([magnitude]), "float32")

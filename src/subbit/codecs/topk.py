@@ -1,11 +1,11 @@
-"""Only the largest values: exactly ceil(fraction size) of them, of two equal magnitudes the one that comes first.
+"""Top-k: exactly ceil(fraction size) values of largest magnitude; of equal magnitudes the first.
 
-On the wire: those values in order, then their places as Golomb-Rice coded gaps (0.47 bits for each place of the vector
-at one tenth, where 32-bit indices would take 3.2). The rest decodes to zero.
+On the wire: those values in order, then their positions as Golomb-Rice coded gaps (0.47 bits per value of the vector at
+a fraction of 0.1, where 32-bit indices would take 3.2). The other values decode to zero.
 
-Top-k is biased: what is never among the largest is never sent. `with_error_feedback` (Stich, Cordonnier, Jaggi,
-"Sparsified SGD with memory", NeurIPS 2018) adds what one round leaves out to the next; the residual is state of the
-client, so the caller keeps it.
+Top-k is biased: values that are never among the largest are never sent. `with_error_feedback` (Stich, Cordonnier,
+Jaggi, "Sparsified SGD with memory", NeurIPS 2018) adds what one round leaves out to the next. This residual is state of
+the client, so the caller keeps it.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class TopK(Codec[Vector]):
         return vector
 
     def count(self, size: int) -> int:
-        """ceil(fraction size), with the fraction as the decimal it was written as: 0.07 of 100 values are 7, not 8."""
+        """ceil(fraction size), with the fraction read as a decimal: 0.07 of 100 values are 7, not 8."""
         return math.ceil(Fraction(str(self.fraction)) * size)
 
 
 def largest_places(vector: Vector, count: int) -> NDArray[np.bool_]:
-    """Exactly `count` places: those of larger magnitude first, among equals the earlier ones."""
+    """Mask of exactly `count` positions of largest magnitude; of equal magnitudes the first."""
     magnitudes = np.abs(vector)
     if count == 0:
         return np.zeros(vector.size, np.bool_)
@@ -79,7 +79,7 @@ def largest_places(vector: Vector, count: int) -> NDArray[np.bool_]:
 
 
 def with_error_feedback(codec: Codec[Vector], vector: Vector, residual: Vector, shared: Shared) -> tuple[bytes, Vector]:
-    """Bytes of vector + residual, and what those bytes lose of it: the residual of the next round."""
+    """Return the bytes of vector + residual and what they lose of it: the residual of the next round."""
     corrected = vector + residual
     data = codec.encode(corrected, shared)
     return data, corrected - codec.decode(data, shared)

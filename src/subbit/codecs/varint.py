@@ -1,4 +1,4 @@
-"""Unsigned integers as 7-bit groups, least significant first (LEB128), with exactly one spelling for each number."""
+"""Unsigned integers as 7-bit groups, least significant first (LEB128), with exactly one encoding for each number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def write_varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, offset: int, largest: int, what: str) -> tuple[int, int]:
-    """The number at `offset` and the offset behind it. `what` names the number in the error."""
+    """Return the number at `offset` and the offset after it. `what` names the number in error messages."""
     value, shift = 0, 0
     while True:
         if offset >= len(data):

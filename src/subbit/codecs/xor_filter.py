@@ -5,8 +5,8 @@ hash, B the length of a third and rotl the rotation of h to the left,
 
     slot_j = j * B + floor((rotl(h, 21 j) mod 2^32) * B / 2^32)   for j = 0, 1, 2
 
-There are 1.23 slots per key and 32 more. Lengths, hash, seeds and succession are those of xorfilter.h of FastFilter:
-the same bytes for the same keys.
+There are 1.23 slots per key plus 32. Lengths, hash, seeds and order are those of FastFilter's xorfilter.h, so the same
+keys give the same bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from subbit.core.jit import njit
 from subbit.core.randomness import MASK_64
 
 REFERENCE_COUNTER = 1
-"""Where the C header starts its seeds. Ours start there plus the shared key: key 0 gives the bytes of the header."""
+"""First seed counter of the C header. Ours adds the shared key, so that key 0 gives the bytes of the header."""
 SHIFT_21, SHIFT_22, SHIFT_42, SHIFT_43 = np.uint64(21), np.uint64(22), np.uint64(42), np.uint64(43)
 
 
@@ -45,7 +45,7 @@ def xor_seed(key: int, attempt: int) -> np.uint64:
 
 
 def build_xor(positions: NDArray[np.uint32], key: int, dtype: np.dtype[Any]) -> tuple[int, Fingerprints]:
-    """The number of the seed that worked, and the slots. `positions` are at least one, all different."""
+    """Return the index of the successful seed and the slots. `positions` must be distinct and at least one."""
     block_length = xor_block_length(positions.size)
     with np.errstate(over="ignore"):
         for attempt in range(MAXIMUM_ATTEMPTS):
@@ -57,7 +57,7 @@ def build_xor(positions: NDArray[np.uint32], key: int, dtype: np.dtype[Any]) -> 
 
 
 def query_xor(fingerprints: Fingerprints, seed: np.uint64, size: int) -> Bits:
-    """Packed bits of the places 0..size-1 that the filter contains."""
+    """Packed bits of the positions 0..size-1 that the filter contains."""
     out = np.empty((size + 7) // 8, np.uint8)
     with np.errstate(over="ignore"):
         _query(fingerprints, seed, np.uint64(fingerprints.size // 3), out)
@@ -89,7 +89,7 @@ def _slots(positions: NDArray[np.uint32], seed: np.uint64, block_length: np.uint
 
 @njit
 def _peel_three_stacks(slots: Slots, slot_count: int, order: NDArray[np.uint32], chosen: NDArray[np.uint32]) -> int:
-    """As `peel_stack`, in the succession of xorfilter.h: a stack for each third, emptied before the next one's turn."""
+    """Like `peel_stack`, in the order of xorfilter.h: one stack per third, emptied before the next third."""
     degree = np.zeros(slot_count, np.uint32)
     combined = np.zeros(slot_count, np.uint32)
     for key in range(slots.shape[0]):

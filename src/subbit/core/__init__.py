@@ -1,1 +1,1 @@
-"""What every other folder may use and what uses none of them."""
+"""Basic modules that all other packages may import. They import no other package of subbit."""

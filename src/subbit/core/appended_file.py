@@ -1,8 +1,8 @@
-"""A file that only grows, with a running checksum: what a run has written so far can be told from what came later.
+"""Append-only file with a running checksum.
 
-A `Mark` names a beginning of the file by its length and SHA-256. Whoever has a mark can find out whether that beginning
-is still what it was, and cut off what was written behind it: half a line of a process that was killed, or the rest of a
-round that did not count.
+A `Mark` identifies a prefix of the file by its length and SHA-256. With a mark one can check that the prefix is
+unchanged and cut off everything after it, e.g. half a line written by a killed process, or the rest of an unfinished
+round.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Mark:
 
 class AppendedFile:
     def __init__(self, path: Path, first: bytes = b"") -> None:
-        """A new file that begins with `first`."""
+        """Create a new file that begins with `first`."""
         self.path, self._size, self._hash = path, 0, hashlib.sha256()
         path.touch()
         self.append(first)
 
     @classmethod
     def reopen(cls, path: Path, mark: Mark) -> AppendedFile:
-        """The file as it was at the mark; what lies behind it is cut off."""
+        """Reopen the file and cut off everything after the mark."""
         found = cls.__new__(cls)
         found.path, found._size, found._hash = path, mark.size, verify(path, mark)
         if path.stat().st_size > mark.size:
@@ -59,7 +59,7 @@ class AppendedFile:
 
 
 def verify(path: Path, mark: Mark) -> hashlib._Hash:
-    """The state of the checksum at the mark; `RunFolderError` if the file is not what it was there."""
+    """Return the state of the checksum at the mark; `RunFolderError` if the file has changed before it."""
     state, left = hashlib.sha256(), mark.size
     try:
         with path.open("rb") as file:

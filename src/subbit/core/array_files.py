@@ -1,7 +1,7 @@
-"""Named arrays in a safetensors file that carries a checksum of its own contents. Nothing is unpickled.
+"""Named arrays in a safetensors file with a checksum of its contents. Nothing is unpickled.
 
-The file is an ordinary safetensors file for everybody else. Its metadata has the entry `sha256`: the digest of all
-other metadata and of every array's name, type, shape and bytes.
+Any safetensors reader can open the file. Its metadata entry `sha256` is the digest of all other metadata and of every
+array's name, type, shape and bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DIGEST = "sha256"
 
 
 class DamagedFileError(RunFolderError):
-    """A file that is missing, cannot be read, or does not hold what was written."""
+    """A file that is missing, cannot be read, or has the wrong contents."""
 
 
 def write_arrays(
@@ -36,7 +36,7 @@ def write_arrays(
     digest: str | None = None,
     durable: bool = True,
 ) -> str:
-    """Replace the file in one step; returns the digest of its contents. Who has it already may hand it over."""
+    """Replace the file atomically and return the digest of its contents. Pass `digest` if it is already known."""
     contents = {name: np.asarray(value, order="C") for name, value in arrays.items()}
     digest = digest or digest_of(contents, metadata)
     replace_file(path, save(contents, {**metadata, DIGEST: digest}), durable=durable)
@@ -44,7 +44,7 @@ def write_arrays(
 
 
 def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """The arrays and the metadata, `sha256` included, exactly as they were written."""
+    """Return the arrays and the metadata, `sha256` included, exactly as they were written."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
@@ -58,7 +58,7 @@ def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
 
 
 def read_digest(path: Path) -> str | None:
-    """The digest that the file claims, without reading the arrays; none where there is no such file."""
+    """Return the digest stored in the file without reading the arrays; None if there is no such file."""
     try:
         with safe_open(path, framework="numpy") as file:
             return dict(file.metadata() or {}).get(DIGEST)

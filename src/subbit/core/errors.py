@@ -1,29 +1,29 @@
-"""Every error that subbit raises on purpose. The message says what was found and what to do about it.
+"""All errors that subbit raises on purpose. The message says what was found and what to do about it.
 
-`SubbitError` is the base: the command line prints its message in one line and exits with `exit_status`.
+The command line prints the message of a `SubbitError` in one line and exits with its `exit_status`.
 """
 
 from __future__ import annotations
 
 
 class SubbitError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base class of all errors raised on purpose."""
 
     exit_status = 1
 
 
 class ConfigError(SubbitError):
-    """A key, a value or a combination of them that makes no sense. Never repaired silently."""
+    """A key, a value or a combination of them that is invalid. Never corrected silently."""
 
     exit_status = 2
 
 
 class PluginError(ConfigError):
-    """A plugin that cannot be loaded, or that a run needs and was not given."""
+    """A plugin that cannot be loaded, or that a run needs but did not get."""
 
 
 class DataError(SubbitError):
-    """A data set that cannot be read or does not fit: what was found and what is needed."""
+    """A data set that cannot be read or has the wrong format: what was found and what is needed."""
 
     exit_status = 3
 
@@ -41,7 +41,7 @@ class QuorumError(SubbitError):
 
 
 class RunFolderError(SubbitError):
-    """A run folder that is missing, in the way or damaged."""
+    """A run folder that is missing, already exists or is damaged."""
 
     exit_status = 6
 
@@ -49,9 +49,8 @@ class RunFolderError(SubbitError):
 class FrameError(SubbitError):
     """Bytes from the wire that are not the frame the receiver expects.
 
-    `cause` is a short stable word under which a server counts the frame before the round goes on without it:
-    not-a-frame, truncated, length, version, checksum, direction, part, codec, template, round, client, size, examples,
-    payload, value.
+    `cause` is a short, stable word under which a server counts rejected frames: not-a-frame, truncated, length,
+    version, checksum, direction, part, codec, template, round, client, size, examples, payload, value.
     """
 
     exit_status = 7
@@ -62,19 +61,19 @@ class FrameError(SubbitError):
 
 
 class PayloadError(FrameError):
-    """A payload that its codec refuses: too long, too short, inconsistent, out of range."""
+    """A payload that its codec rejects: too long, too short, inconsistent or out of range."""
 
     def __init__(self, message: str, cause: str = "payload") -> None:
         super().__init__(cause, message)
 
 
 class WorkerError(SubbitError):
-    """A worker process that dies again and again where the run cannot go on without its answer."""
+    """A worker process that keeps dying while the run cannot continue without its result."""
 
     exit_status = 8
 
 
 class Interrupted(SubbitError):
-    """Ctrl-C, with what can be done next. Not an error of the run."""
+    """Ctrl-C, with a message about what to do next. Not an error of the run."""
 
     exit_status = 130

@@ -1,4 +1,4 @@
-"""Writing files so that a kill, a full disk or a power cut at any moment leaves the old file or the new one."""
+"""Atomic file writes: after a kill, a full disk or a power cut there is either the old file or the new one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write beside, flush to the disk, then rename. A write that fails leaves nothing beside."""
+    """Write to a temporary file, flush it to disk, then rename it. A failed write leaves no temporary file behind."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
@@ -24,9 +24,9 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def flush_folder(path: Path) -> None:
-    """A new name is safe only once its folder is on the disk too."""
+    """Flush a directory: a new file name is safe only once its folder is on disk too."""
     if os.name != "posix":
-        return  # Elsewhere folders cannot be opened.
+        return  # Other systems cannot open folders.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,9 +1,9 @@
-"""numba's `njit` with a type, so that the kernels keep their signatures for readers and for mypy.
+"""Typed version of numba's `njit`: the kernels keep their signatures for readers and for mypy.
 
-numba keeps compiled kernels beside their source and compiles anew when *that* file has changed. A kernel here calls
-kernels of other files, whose machine code is part of its own: after a change there, numba would go on with the old
-one, in the worst case with another idea of how long an array is. So every kernel's stamp also covers all files of
-this folder.
+numba caches compiled kernels next to their source and recompiles when *that* file changes. A kernel may call kernels of
+other files, whose machine code is inlined into its own. After a change there, numba would keep using the old code,
+which in the worst case assumes another array length. So every kernel's cache stamp also covers all files of this
+folder.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ FOLDER_STAMP = _folder_stamp()
 
 
 def njit(function: Function) -> Function:
-    """Compile on first use and keep the machine code beside the source. One thread, IEEE arithmetic, no fastmath."""
+    """Compile on first use and cache the machine code next to the source. One thread, IEEE arithmetic, no fastmath."""
     compiled: Function = numba.njit(cache=True)(function)
-    # Not a public attribute of numba: where it is missing (also with NUMBA_DISABLE_JIT=1) its own stamp must do.
+    # Not a public attribute of numba. Where it is missing (also with NUMBA_DISABLE_JIT=1), numba's own stamp is used.
     index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if index is not None and hasattr(index, "_source_stamp"):
         index._source_stamp = (index._source_stamp, FOLDER_STAMP)

@@ -1,7 +1,7 @@
-"""Dataclasses as JSON objects: what a run writes for others to read has the keys that its types say, in their order.
+"""Dataclasses as JSON objects: the keys are the fields, in the order of the fields.
 
-A field whose default is None is a key that is left out where there is nothing to say. One without a default is always
-written, as null if it may be None and is. A mapping in a field with a `PREFIX` becomes keys of the object itself.
+A field whose default is None is left out while it is None. A field without a default is always written, as null if it
+is None. A mapping in a field with a `PREFIX` is merged into the object.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 PREFIX = "prefix"
-"""In the metadata of a field: what stands before each key of its mapping in the object."""
+"""In the metadata of a field: the prefix of each key of its mapping in the object."""
 
 
 def as_json(value: Any) -> Any:
-    """What `json.dumps` takes and `json.loads` gives back."""
+    """Convert to types that `json.dumps` accepts and `json.loads` returns."""
     if dataclasses.is_dataclass(value):
         found: dict[str, Any] = {}
         for field in dataclasses.fields(value):

@@ -1,4 +1,4 @@
-"""One process at a time in a folder. The lock is the operating system's: it ends with the process that holds it."""
+"""Only one process at a time may use a folder. The operating system releases the lock when its process ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOCK, HOLDER = "lock", "running.json"
 
 
 class FolderLock:
-    """Held from when it is made until `release`. `running.json` beside it says who holds it, for people."""
+    """Held from construction until `release`. `running.json` next to it tells people which process holds it."""
 
     def __init__(self, folder: Path, what_to_do: str) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class FolderLock:
             raise
 
     def moved_to(self, folder: Path) -> None:
-        """The folder, and the lock in it, was renamed."""
+        """Update the path after the folder, with the lock in it, was renamed."""
         self._folder = folder
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""On what a speed was measured, and on how many threads."""
+"""The machine on which a speed was measured, and its number of threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to judge the speeds; nothing that tells whose machine it was."""
+    """What is needed to interpret the speeds; nothing that identifies the owner of the machine."""
     return {
         "cpu": _cpu_model(),
         "logical_cpus": os.cpu_count(),

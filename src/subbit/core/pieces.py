@@ -1,14 +1,14 @@
-"""Configurations made of pieces: tables of keys, and choices by name that bring keys of their own.
+"""Configurations made of pieces: tables of keys, and choices by name that add keys of their own.
 
-A piece is a frozen dataclass. Its fields are keys; a field made by `choice` takes the name of something registered, and
-the fields of what was chosen stand beside it in the same table:
+A piece is a frozen dataclass. Its fields are keys. A field made by `choice` takes the name of a registered component,
+and the fields of that component become keys of the same table:
 
     [up]
     codec = "eden"     # a choice ...
-    bits = 1.0         # ... and an option of what was chosen
+    bits = 1.0         # ... and an option of the chosen codec
 
 A field whose type is itself a piece is a table. On the command line a key is written `up.codec=eden`, or `codec=eden`
-where only one table has it; keys of the table `down` are written `down.codec` or `down_codec`, but for its own options
+if only one table has it. Keys of the table `down` are written `down.codec` or `down_codec`, except for its own options
 that no other table has (`step`). A key that none of the chosen pieces has is an error, even if another choice would
 have it.
 """
@@ -25,32 +25,32 @@ from subbit.core.values import field_types, parse_value
 
 Piece = TypeVar("Piece")
 DOWN = "down"
-"""The table whose choices, and their options, carry its name: the same can be chosen for what goes up."""
+"""The table whose choices and their options need its name as a prefix, because the uplink has the same choices."""
 
 
 def choice(
     kind: str, default: Any, *, accepts: Callable[[Any], bool] | None = None, others: tuple[Any, ...] = ()
 ) -> Any:
-    """A field that is chosen by name from the registry of that kind.
+    """A field whose value is chosen by name from the registry of that kind.
 
-    `accepts` says which of the registered classes fit. `others` are instances whose options differ here from the
+    `accepts` tells which registered classes are allowed. `others` are instances whose options differ here from the
     defaults of their class.
     """
     return dataclasses.field(default=default, metadata={"kind": kind, "accepts": accepts, "others": others})
 
 
 def is_piece(declared: Any) -> bool:
-    return dataclasses.is_dataclass(declared)  # Of a type as of an instance.
+    return dataclasses.is_dataclass(declared)  # True for types and for instances.
 
 
 def own_options(schema: Any) -> dict[str, Any]:
-    """Field name to type, of what a user may set. Fields that are not shown are not options."""
+    """Name and type of the fields that a user may set. Fields with `repr=False` are not options."""
     shown = {field.name for field in dataclasses.fields(schema) if field.init and field.repr}
     return {name: declared for name, declared in field_types(schema).items() if name in shown}
 
 
 class Table:
-    """One table of a configuration: its keys depend on what is chosen in it."""
+    """One table of a configuration. Its keys depend on the choices made in it."""
 
     def __init__(self, name: str, schema: type[Any], defaults: dict[str, Any]) -> None:
         self.name, self.schema, self.defaults = name, schema, defaults
@@ -72,7 +72,7 @@ class Table:
         self.chosen[key] = alike[0] if alike else registry.find(name)()
 
     def options(self) -> dict[str, Any]:
-        """Every key that has a meaning under what is chosen, with its type."""
+        """Every key that is valid under the current choices, with its type."""
         keys = dict(self.plain)
         for key, thing in self.chosen.items():
             keys[key] = str
@@ -97,12 +97,12 @@ class Table:
 
 
 class Tables:
-    """All tables of a configuration: that of the method itself, which has no name, and those of its pieces."""
+    """All tables of a configuration: the unnamed one of the method itself and those of its pieces."""
 
     def __init__(self, schema: Any, words: Mapping[str, Any]) -> None:
-        """`words` are all keys that were given, also those of others: choices among them decide what the keys are."""
+        """`words` are all given keys, including those of other schemas. Choices among them determine the valid keys."""
         self.schema = schema
-        # The fields' own defaults: an instance may already have worked out some of them.
+        # Defaults of the fields, not of the instance: an instance may already have computed some of its values.
         defaults = {field.name: field.default for field in dataclasses.fields(schema)}
         tables = [field.name for field in dataclasses.fields(schema) if is_table(field)]
         self.tables = {"": Table("", schema, defaults)}
@@ -116,7 +116,7 @@ class Tables:
                     self.tables[name].choose(key, value)
 
     def _places(self, word: str) -> list[tuple[str, str]]:
-        """Tables and keys that a word can mean."""
+        """The (table, key) pairs that a word can refer to."""
         name, dot, key = word.partition(".")
         if dot:
             return [(name, key)] if name in self.tables and key in self.tables[name].options() else []
@@ -131,7 +131,7 @@ class Tables:
         return bool(self._places(word))
 
     def owners(self, word: str) -> list[str]:
-        """Choices that would bring that key, as `codec=eden`."""
+        """Choices that would add this key, e.g. `codec=eden`."""
         word = word.rpartition(".")[2].removeprefix(f"{DOWN}_")
         found = []
         for each in self.tables.values():
@@ -143,7 +143,7 @@ class Tables:
         return sorted(set(found))
 
     def words(self) -> list[str]:
-        """Every word that has a meaning now."""
+        """Every word that is valid under the current choices."""
         return [
             f"{name}_{key}" if name == DOWN and key not in each.plain else key
             for name, each in self.tables.items()
@@ -151,7 +151,7 @@ class Tables:
         ]
 
     def build(self, values: Mapping[str, Any]) -> Any:
-        """The configuration with these values over its defaults."""
+        """Build the configuration: the defaults, overridden by these values."""
         sorted_values: dict[str, dict[str, Any]] = {name: {} for name in self.tables}
         for word, value in values.items():
             places = self._places(word)
@@ -171,7 +171,7 @@ def is_table(field: dataclasses.Field[Any]) -> bool:
 
 
 def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"up": {"codec": "eden"}} as {"up.codec": "eden"}: what a TOML file has as a table."""
+    """Turn {"up": {"codec": "eden"}} into {"up.codec": "eden"}. Tables of a TOML file have the first form."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -182,7 +182,7 @@ def flattened(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_words(configuration: Any) -> dict[str, Any]:
-    """The configuration as nested tables of plain values, which `Tables.build` turns into the same one again."""
+    """The configuration as nested tables of plain values, from which `Tables.build` builds the same configuration."""
     words: dict[str, Any] = {}
     for field in dataclasses.fields(configuration):
         value = getattr(configuration, field.name)
@@ -196,7 +196,7 @@ def as_words(configuration: Any) -> dict[str, Any]:
 
 
 def _as_word(value: Any) -> Any:
-    """What a TOML file, a command line and Flower's run configuration can all hold."""
+    """A value that a TOML file, a command line and Flower's run configuration can all represent."""
     if isinstance(value, tuple):
         return ",".join(map(repr, value))
     return "none" if value is None else value

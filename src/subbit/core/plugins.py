@@ -1,13 +1,13 @@
-"""Other people's methods, codecs and so on: packages that announce them, and single files.
+"""Third-party methods, codecs and other components, from installed packages or from single files.
 
-A package announces its modules by entry points of the group `subbit.plugins`; importing one registers what it has. They
-are loaded once, when a name is asked for that nobody knows yet, or when all names are listed. One that cannot be loaded
-is a warning, and no run that does without it ends for it.
+A package declares its modules as entry points of the group `subbit.plugins`; importing a module registers its
+components. Packages are loaded once, when an unknown name is looked up or all names are listed. If one cannot be
+loaded, that is a warning, and runs that do not need it continue.
 
-A file is given by its path (`--plugin FILE`) and is one module, which imports nothing from its own folder. It is read
-once: worker processes and Flower nodes get the same bytes, whatever becomes of the file meanwhile. The configuration of
-a run names every file that was loaded, with its SHA-256 (`plugins = "NAME@SHA256 ..."`), and is refused by a process
-that does not have these bytes.
+A file is given by its path (`--plugin FILE`). It is a single module and imports nothing from its own folder. It is read
+once: worker processes and Flower nodes get the same bytes even if the file changes. The configuration of a run records
+every loaded file with its SHA-256 (`plugins = "NAME@SHA256 ..."`). A process that does not have these bytes rejects the
+configuration.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from subbit.core.errors import PluginError
 GROUP = "subbit.plugins"
 NONE = "none"
 FOLDER = "plugins"
-"""Of a run or of a Flower app: where the files are."""
+"""Where the files are in a run folder or a Flower app."""
 RECORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)@([0-9a-f]{64})")
 log = logging.getLogger("subbit")
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """One file, as it was read."""
+    """One file and its contents when it was read."""
 
     name: str
     source: bytes
     path: str
-    """Where it came from, for error messages."""
+    """Where the file came from, for error messages."""
 
     @cached_property
     def sha256(self) -> str:
@@ -50,7 +50,7 @@ class Plugin:
 
     @property
     def module(self) -> str:
-        """Not the name of the file: `random.py` must not be in anybody's way."""
+        """Differs from the file name, so that a plugin called `random.py` shadows nothing."""
         return f"subbit_plugin_{self.name}"
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Plugin:
 
 
 class Plugins(tuple[Plugin, ...]):
-    """Whoever unpickles these has loaded them: put them before what is made of their classes."""
+    """Unpickling loads the plugins, so pickle them before any objects of their classes."""
 
     def load(self) -> Plugins:
         for plugin in self:
@@ -75,7 +75,7 @@ _broken: list[str] | None = None
 
 
 def load_packages() -> None:
-    """Import what installed packages announce, once."""
+    """Import the modules that installed packages declare, once."""
     global _broken
     if _broken is not None:
         return
@@ -91,7 +91,7 @@ def load_packages() -> None:
 
 
 def broken_packages() -> list[str]:
-    """Why packages could not be loaded, so far as it was tried."""
+    """Why packages could not be loaded, if loading them was tried."""
     return list(_broken or ())
 
 
@@ -111,7 +111,7 @@ def read_plugin(path: Path) -> Plugin:
 
 
 def load_plugin(plugin: Plugin) -> None:
-    """Run the file, which registers what it has. The same bytes again do nothing."""
+    """Execute the file, which registers its components. Does nothing if the same bytes are already loaded."""
     known = _loaded.get(plugin.name)
     if known is not None:
         if known.source != plugin.source:
@@ -137,14 +137,14 @@ def loaded_plugins() -> Plugins:
 
 
 def offer_folder(folder: Path) -> None:
-    """The files of this folder are loaded when a configuration asks for them."""
+    """Make the files of this folder available: they are loaded when a configuration needs them."""
     _offered.update({path.stem: path for path in folder.glob("*.py")})
 
 
 def needed_plugins(recorded: Any) -> str | None:
-    """The value of the key `plugins`, after all that it names was found or loaded.
+    """Return the value of the key `plugins` after loading everything that it names.
 
-    Nothing given: what was loaded in this process. A configuration that was written down names its plugins, or "none".
+    Without a value: the plugins loaded in this process. A saved configuration names its plugins, or "none".
     """
     if recorded is None or recorded == "":
         return " ".join(f"{plugin.name}@{plugin.sha256}" for plugin in loaded_plugins()) or None
@@ -167,7 +167,7 @@ def needed_plugins(recorded: Any) -> str | None:
 
 
 def parse_record(recorded: Any) -> list[tuple[str, str]]:
-    """Names and checksums of "NAME@SHA256 NAME@SHA256"."""
+    """Parse "NAME@SHA256 NAME@SHA256" into names and checksums."""
     words = recorded.split() if isinstance(recorded, str) else [""]
     found = [RECORD.fullmatch(word) for word in words]
     if None in found:
@@ -176,7 +176,7 @@ def parse_record(recorded: Any) -> list[tuple[str, str]]:
 
 
 def recorded_files(recorded: str | None) -> dict[str, bytes]:
-    """The files of a resolved configuration, by their names in a run folder or an app."""
+    """The plugin files of a resolved configuration, by their path in a run folder or an app."""
     names = [] if recorded is None else [name for name, _ in parse_record(recorded)]
     return {f"{FOLDER}/{name}.py": _loaded[name].source for name in names}
 

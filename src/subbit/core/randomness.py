@@ -1,7 +1,7 @@
-"""Randomness is an argument: every draw comes from a key derived from (seed, purpose, round, client).
+"""Explicit randomness: every draw comes from a key derived from (seed, purpose, round, client).
 
-No global generator is ever used, so neither the engine nor the number of workers changes a bit of a result, and
-a resumed run draws what the uninterrupted one would have drawn.
+No global generator is used. Results therefore depend neither on the engine nor on the number of workers, and a resumed
+run makes the same draws as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import torch
 
 MASK_64 = (1 << 64) - 1
-NOBODY = -1  # The client of draws that belong to the server.
+NOBODY = -1  # The client number of draws made by the server.
 
 
 def derive_key(seed: int, purpose: str, round_number: int = 0, client: int = NOBODY, *more: int) -> int:
-    """A 64-bit key for one purpose. Distinct arguments give keys that are independent for all practical ends.
+    """Derive a 64-bit key for one purpose. Keys of different arguments are independent for all practical purposes.
 
     >>> derive_key(0, "mask", 3, 7) == derive_key(0, "mask", 3, 7)
     True
@@ -36,7 +36,7 @@ def numpy_generator(key: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key & MASK_64))
 
 
-# Codecs draw too, and need no torch: it is imported where it is wanted.
+# Imported here because codecs use this module and do not need torch.
 
 
 def torch_generator(key: int) -> torch.Generator:
@@ -47,9 +47,7 @@ def torch_generator(key: int) -> torch.Generator:
 
 @contextmanager
 def torch_randomness(key: int) -> Iterator[None]:
-    """Dropout and other random layers draw from torch's global generator and take no argument: seed it here, restore
-    it after.
-    """
+    """Seed torch's global generator, which dropout and other random layers use, and restore it afterwards."""
     import torch
 
     with torch.random.fork_rng(devices=[]):

@@ -1,13 +1,13 @@
-"""Everything that can be chosen by name: one registry for each kind of thing, the same for ours and for yours.
+"""Registries of everything that can be chosen by name: one per kind, for built-in and third-party components alike.
 
     from subbit import register
 
     @register("aggregator", "my-mean")
     class MyMean: ...
 
-The folder that owns a kind makes its registry (`make_registry`). Ours may be named before they are imported ("module:
-attribute"), so that listing names costs nothing. Plugins that are installed (`subbit.core.plugins`) are loaded when a
-name is asked for that is not known, or when all are listed, and never before.
+The package that owns a kind creates its registry (`make_registry`). Built-in components can be listed as
+"module:attribute" without being imported, so listing names is cheap. Installed plugins (`subbit.core.plugins`) are
+loaded only when an unknown name is looked up or all names are listed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from subbit.core.errors import ConfigError
 Thing = TypeVar("Thing")
 Check = Callable[[str, Any], None]
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-"""A name is a word of a command line, a table of a TOML file and part of the name of a folder."""
+"""A name is used on the command line, as a table in TOML files and in folder names."""
 
 OWNERS = {
     "method": "subbit.methods.names",
@@ -38,17 +38,17 @@ OWNERS = {
     "dataset": "subbit.data.named",
     "partition": "subbit.data.partition",
 }
-"""Whom to import before something of that kind can be registered or found."""
+"""The module to import before a component of that kind can be registered or found."""
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """'did you mean ...?' for the closest known word, or the list of them when none is close."""
+    """'did you mean ...?' for the closest known word, or the list of known words if none is close."""
     near = get_close_matches(word, known, n=1, cutoff=0.55)
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known))}"
 
 
 class Registry(Mapping[str, Thing]):
-    """Names of one kind of thing, and the things themselves. `registry[name]` is `registry.find(name)`."""
+    """The components of one kind by name. `registry[name]` is `registry.find(name)`."""
 
     def __init__(self, kind: str, ours: Mapping[str, Any] | None = None, check: Check | None = None) -> None:
         self.kind = kind
@@ -58,12 +58,12 @@ class Registry(Mapping[str, Thing]):
         self.adopt(ours, check)
 
     def adopt(self, ours: Mapping[str, Any] | None, check: Check | None) -> None:
-        """What the owner knows of its kind. Others may have registered theirs while it was still being imported."""
+        """Add the owner's components and check. Others may have been registered while the owner was being imported."""
         self._ours |= ours or {}
         self._check = check or self._check
 
     def register(self, name: str, thing: Thing) -> Thing:
-        """Refuses a name that is taken by something else. A module that is imported again registers the same again."""
+        """Reject a name that is already taken. Importing a module again may register the same component again."""
         if NAME_PATTERN.fullmatch(name) is None:
             raise ConfigError(f"{self.kind} {name!r}: a name has letters, digits, '.', '_' and '-' only")
         if name in self._ours and self._ours[name] is not thing and self._ours[name] != origin(thing):
@@ -78,7 +78,7 @@ class Registry(Mapping[str, Thing]):
         return thing
 
     def _call_by(self, name: str, thing: Thing) -> None:
-        """A class knows its own name, and not that of the class that it extends."""
+        """Set the `name` of a class, so that it does not inherit the name of its base class."""
         if not isinstance(thing, type):
             return
         own = vars(thing).get("name", name)
@@ -101,18 +101,18 @@ class Registry(Mapping[str, Thing]):
         return self._things[name]
 
     def has(self, name: object) -> bool:
-        """Whether the name is known already. Loads no plugin: `name in registry` does."""
+        """Whether the name is known already. Unlike `name in registry` this loads no plugins."""
         return name in self._things or name in self._ours
 
     def names(self) -> list[str]:
         return sorted(self)
 
     def loaded(self) -> list[Thing]:
-        """Those that are imported."""
+        """The components that are already imported."""
         return list(self._things.values())
 
     def of_module(self, module: str) -> dict[str, Thing]:
-        """What the module of that name registered."""
+        """The components that this module registered."""
         return {name: thing for name, thing in self._things.items() if getattr(thing, "__module__", "") == module}
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -128,7 +128,7 @@ class Registry(Mapping[str, Thing]):
         return self.has(name)
 
     def __iter__(self) -> Iterator[str]:
-        """Ours first, in the order in which they were written down."""
+        """Built-in names first, in the order of their definition."""
         _load_packages()
         return iter([*self._ours, *(name for name in self._things if name not in self._ours)])
 
@@ -151,12 +151,12 @@ def is_ours(thing: Any) -> bool:
 
 
 def first_line(thing: Any) -> str:
-    """What a list shows of something that has no description of its own: the first line of its docstring."""
+    """First line of the docstring: the description shown in lists."""
     return next(iter((getattr(thing, "__doc__", None) or "").strip().splitlines()), "")
 
 
 class _Registries(dict[str, Registry[Any]]):
-    """By kind. Asking for a kind imports its owner."""
+    """Registries by kind. Looking up a kind imports its owner."""
 
     def __missing__(self, kind: str) -> Registry[Any]:
         if kind not in OWNERS:
@@ -166,7 +166,7 @@ class _Registries(dict[str, Registry[Any]]):
         except ModuleNotFoundError as error:
             if error.name is None or not OWNERS[kind].startswith(error.name):
                 raise
-        if kind not in self:  # The owner does not exist, or is being imported at this moment.
+        if kind not in self:  # The owner does not exist or is currently being imported.
             self[kind] = Registry(kind)
         return self[kind]
 
@@ -175,10 +175,10 @@ REGISTRIES = _Registries()
 
 
 def make_registry(kind: str, ours: Mapping[str, Any] | None = None, check: Check | None = None) -> Registry[Any]:
-    """The registry of that kind; the folder that owns the kind makes it, once.
+    """Create the registry of that kind, or extend it. Called once by the package that owns the kind.
 
-    `ours` are the things themselves or, to import them when they are first wanted, "module:attribute". `check` is asked
-    before something is registered, with its name, and raises a `ConfigError` for what cannot be of this kind.
+    `ours` maps names to components or, for a lazy import, to "module:attribute". `check` is called with the name and
+    the component before it is registered, and raises a `ConfigError` for an invalid one.
     """
     if kind in REGISTRIES:
         REGISTRIES[kind].adopt(ours, check)
@@ -188,7 +188,7 @@ def make_registry(kind: str, ours: Mapping[str, Any] | None = None, check: Check
 
 
 def register(kind: str, name: str) -> Callable[[Thing], Thing]:
-    """Decorator: the class or function that follows is the `kind` of that name."""
+    """Decorator that registers a class or function under this kind and name."""
     registry = REGISTRIES[kind]
 
     def decorate(thing: Thing) -> Thing:

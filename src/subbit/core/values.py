@@ -1,8 +1,7 @@
-"""From text and TOML to typed values, with errors that name the key and the nearest right one.
+"""Parse text and TOML into typed values. Errors name the key and the closest valid one.
 
-A configuration is a flat set of keys. Values come from TOML (already typed) or from `key=value` words (text); both
-are checked against the type that the dataclass field declares. Nothing is repaired: a value that does not fit is an
-error.
+A configuration is a flat set of keys. Values come from TOML (already typed) or from `key=value` words (text). Both are
+checked against the type of the dataclass field. Nothing is corrected: a value of the wrong type is an error.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ DataclassType = TypeVar("DataclassType")
 
 
 def named(kind: str, default: str) -> Any:
-    """A field that takes the name of something registered of that kind."""
+    """A field that takes the name of a registered component of that kind."""
     return dataclasses.field(default=default, metadata={"kind": kind})
 
 
 def field_types(schema: type) -> dict[str, Any]:
-    """Field name to declared type, for the fields that a user may set."""
+    """Name and declared type of the fields that a user may set."""
     hints = get_type_hints(schema)
     return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
 
 
 def parse_value(key: str, value: Any, declared: Any) -> Any:
-    """`value` as `declared`; text is read as the declared type, other values must already have it."""
+    """Convert `value` to the declared type. Text is parsed; other values must already have the type."""
     options = get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
     for option in options:
         accepted, result = _fit(value, option)
@@ -57,7 +56,7 @@ def _fit(value: Any, option: Any) -> tuple[bool, Any]:
     if get_origin(option) is tuple:
         return _fit_tuple(value, get_args(option))
     if isinstance(value, bool):
-        return False, None  # True is an int to Python, not to a user.
+        return False, None  # In Python a bool is an int; for users it is not.
     try:
         if option is int:
             return (True, int(value)) if text or isinstance(value, int) else (False, None)
@@ -69,7 +68,7 @@ def _fit(value: Any, option: Any) -> tuple[bool, Any]:
 
 
 def _fit_tuple(value: Any, options: tuple[Any, ...]) -> tuple[bool, Any]:
-    """Numbers with commas between them, or a list of TOML's."""
+    """Comma-separated numbers, or a TOML list."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or len(parts) != len(options):
         return False, None
@@ -87,7 +86,7 @@ def _describe(option: Any) -> str:
 
 
 def build(schema: type[DataclassType], values: dict[str, Any]) -> DataclassType:
-    """The dataclass with these values over its defaults. Its `__post_init__` checks ranges."""
+    """Build the dataclass from its defaults and these values. Its `__post_init__` checks ranges."""
     declared = field_types(schema)
     parsed = {}
     for key, value in values.items():
@@ -111,6 +110,6 @@ def split_assignment(word: str) -> tuple[str, str]:
 
 
 def require(condition: bool, message: str) -> None:
-    """Range checks of dataclasses: the message names the key, the value and what is needed."""
+    """Raise a `ConfigError` with this message, which names the key, its value and what is needed."""
     if not condition:
         raise ConfigError(message)

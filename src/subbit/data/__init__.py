@@ -1,4 +1,4 @@
-"""Data: where examples come from, which client holds which, and how batches are made of them."""
+"""Data: load examples, partition them over clients, and make batches."""
 
 from subbit.data.batches import ClientDataset, ClientDatasets, Preprocess, as_examples, batches
 from subbit.data.examples import Dataset, Examples

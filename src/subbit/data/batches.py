@@ -1,4 +1,4 @@
-"""From examples to what a network eats: the order of an epoch, the user's own data sets, the preparation of a batch."""
+"""Prepare batches: the order of an epoch, conversion of the user's own data sets, and preprocessing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from subbit.data.examples import Examples, as_inputs, as_labels
 
 ClientDataset = Examples | tuple[Tensor, Tensor] | TorchDataset[Any]
 ClientDatasets = Sequence[ClientDataset]
-"""What the Python API takes: one data set per client."""
+"""What the Python API accepts: one data set per client."""
 
 
 def batches(count: int, batch_size: int, key: int) -> Iterator[NDArray[np.int64]]:
-    """One epoch over `count` examples in the order of the key.
+    """One epoch over `count` examples, in an order derived from the key.
 
-    A remainder of one example is left out where there are others: BatchNorm cannot train on a batch of one.
+    A remainder of one example is dropped if there are other batches: BatchNorm cannot train on a batch of one.
     """
     if batch_size < 1:
         raise ConfigError(f"found batch size {batch_size}; need at least 1")
@@ -35,7 +35,7 @@ def batches(count: int, batch_size: int, key: int) -> Iterator[NDArray[np.int64]
 
 
 def as_examples(dataset: ClientDataset) -> Examples:
-    """Reads into memory what is not there yet: a pair (inputs, labels) or a torch data set of (input, label) items."""
+    """Load into memory: a pair (inputs, labels) or a torch data set of (input, label) items."""
     if isinstance(dataset, Examples):
         return dataset
     if isinstance(dataset, tuple) and len(dataset) == 2:
@@ -52,7 +52,7 @@ def as_examples(dataset: ClientDataset) -> Examples:
 def _read_items(dataset: Any) -> Examples:
     count = len(dataset)
     if not count:
-        # A client without data is ordinary, and nobody will ask for the shape of what it does not have.
+        # A client without data is valid. The shape of its inputs is never used.
         return Examples(torch.empty((0, 0)), torch.empty(0, dtype=torch.int64))
     inputs: list[NDArray[Any]] = []
     labels: list[int] = []
@@ -75,7 +75,7 @@ def _read_items(dataset: Any) -> Examples:
 
 def _as_array(value: Any, where: str) -> NDArray[Any]:
     if isinstance(value, Tensor):
-        # numpy has no bfloat16, and every floating type ends as float32 anyway.
+        # numpy has no bfloat16, and every floating type is converted to float32 anyway.
         tensor = value.detach().cpu()
         array: NDArray[Any] = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
         return array
@@ -87,13 +87,13 @@ def _as_array(value: Any, where: str) -> NDArray[Any]:
 
 
 class Preprocess(nn.Module):
-    """uint8 images to what the network takes: resized, grey repeated over the channels, (x / 255 - mean) / std.
+    """Convert uint8 images to network inputs: resize, repeat grey over the channels, (x / 255 - mean) / std.
 
-    Features and tokens pass: floats of any width as float32, integers as they are.
+    Features and tokens are not changed, except that floats of any width become float32.
 
-    image_size  side of the square that the network takes; None keeps the size
-    channels    channels that the network takes; None keeps them
-    mean, std   one number, or one per channel
+        image_size  side of the square that the network takes; None keeps the size
+        channels    number of channels that the network takes; None keeps them
+        mean, std   one number, or one per channel
     """
 
     mean: Tensor
@@ -111,7 +111,7 @@ class Preprocess(nn.Module):
             raise ConfigError(f"found image size {image_size} and {channels} channels; need at least 1")
         self.image_size = image_size
         self.channels = channels
-        # Not part of the state: checkpoints hold what training changes.
+        # Not part of the state: checkpoints hold only what training changes.
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).reshape(-1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).reshape(-1, 1, 1), persistent=False)
         if not bool((self.std > 0).all()):

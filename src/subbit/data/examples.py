@@ -1,8 +1,8 @@
-"""Examples in memory, and the checks that every array from outside passes before it becomes one.
+"""Examples in memory, and the checks that all external arrays must pass.
 
-A data set of this library fits in memory: images stay bytes (uint8) until a batch is prepared (`batches.Preprocess`),
-so that 60,000 images of 28 x 28 take 47 MB and not 188. `Source` is the step before: the labels of a split are known,
-its inputs are read only for the examples that are wanted.
+A data set must fit in memory. Images stay uint8 until a batch is prepared (`batches.Preprocess`), so that 60,000 images
+of 28 x 28 take 47 MB and not 188. A `Source` is a split whose labels are known and whose inputs are read only for the
+selected examples.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs with one integer label each; `owners` is the natural id of each example (writer, speaker, device)."""
+    """Inputs with one integer label each; `owners` is the natural owner of each example (writer, speaker, device)."""
 
     inputs: Tensor
     """Images uint8 [n, channels, height, width], videos uint8 [n, frames, channels, height, width], features float32
     [n, ...] or tokens int64 [n, length]."""
     labels: Tensor
-    """int64 [n], none negative."""
+    """int64 [n], not negative."""
     owners: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """What a run trains on (`train`, to be partitioned) and is judged on (`test`, which the server holds)."""
+    """Training data (`train`, to be partitioned) and evaluation data (`test`, held by the server)."""
 
     name: str
     train: Examples
@@ -87,10 +87,10 @@ class Source:
     where: str
     labels: Indices
     read: Callable[[Indices], Tensor]
-    """The inputs at these ascending positions."""
+    """Read the inputs at these ascending positions."""
     owners: Sequence[str] | None = None
     classes: int | None = None
-    """How many classes the format itself declares, where it does."""
+    """Number of classes, if the format declares it."""
 
     def examples(self, limit: int | None, key: int) -> Examples:
         chosen = stratified_choice(self.labels, limit, key)
@@ -99,7 +99,8 @@ class Source:
 
 
 def stratified_choice(labels: Indices, limit: int | None, key: int) -> Indices:
-    """At most `limit` ascending positions: each class keeps its share, by largest remainders, and the key picks which.
+    """Choose at most `limit` positions, ascending. Each class keeps its share, by largest remainders; the key selects
+    the examples.
 
     >>> labels = np.array([0] * 6 + [1] * 3)
     >>> np.bincount(labels[stratified_choice(labels, 3, key=1)]).tolist()
@@ -140,7 +141,7 @@ def check_range(labels: Indices, classes: int, where: str) -> None:
 
 
 def as_inputs(array: NDArray[Any], where: str) -> Tensor:
-    """Images [n, (channels,) height, width], features or tokens, in one of the three types of `Examples`."""
+    """Images [n, (channels,) height, width], features or tokens, with one of the three dtypes of `Examples`."""
     kind, found = array.dtype.kind, f"{where}: found {array.dtype} inputs {list(array.shape)}"
     if 0 in array.shape[1:]:
         raise DataError(f"{found}; need at least one value per example")
@@ -164,7 +165,7 @@ def as_inputs(array: NDArray[Any], where: str) -> Tensor:
 
 
 def pick(array: NDArray[Any], indices: Indices, count: int, where: str) -> NDArray[Any]:
-    """Rows of an array that must hold one row per label."""
+    """Select rows of an array that must have one row per label."""
     if array.ndim < 1 or len(array) != count:
         raise DataError(f"{where}: found inputs {list(array.shape)} for {count} labels; need one input per label")
     return array if len(indices) == count else array[indices]

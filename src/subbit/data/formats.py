@@ -1,10 +1,10 @@
-"""Arrays in files: idx (the format of MNIST, raw or gzip) and npz (numpy).
+"""Array files: idx (the format of MNIST, raw or gzip) and npz (numpy).
 
-Both formats say in a header how large they are. The header is checked against what the file really holds, memory grows
-with the bytes that arrive and never with a number that was read, and decompression stops where the header says.
+Both formats give their size in a header. It is checked against the actual contents of the file. Memory grows with the
+bytes read and never with a number from the header, and decompression stops at the declared size.
 
     idx  two zero bytes, one byte for the type, one for the rank, the sizes (32 bits), the values; all big-endian
-    npz  a zip archive of .npy members; members that would need pickle are refused
+    npz  a zip archive of .npy members; members that would need pickle are rejected
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK = 1 << 20
 
 
 def read_idx(path: Path) -> NDArray[Any]:
-    """The array of an idx file; `.gz` at the end of the name means gzip."""
+    """Read the array of an idx file; a name that ends with `.gz` means gzip."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as stream:
             return _read_idx_stream(stream, str(path))
@@ -60,7 +60,7 @@ def _read_idx_stream(stream: IO[bytes] | gzip.GzipFile, where: str) -> NDArray[A
 
 
 def idx_files(folder: Path, prefix: str = "") -> dict[tuple[str, str], Path]:
-    """("train" or "test", "images" or "labels") -> file. A raw file goes before its gzip twin."""
+    """("train" or "test", "images" or "labels") -> file. A raw file takes precedence over its gzip version."""
     found: dict[tuple[str, str], Path] = {}
     for path in sorted(folder.iterdir()):
         match = IDX_NAME.fullmatch(path.name)
@@ -99,7 +99,7 @@ def idx_source(folder: Path, files: dict[tuple[str, str], Path], split: str) -> 
 
 
 def open_npz(path: Path) -> tuple[Source, Source]:
-    """x_train, y_train, x_test, y_test and, optionally, owners_train and owners_test."""
+    """Open x_train, y_train, x_test, y_test and, optionally, owners_train and owners_test."""
     return _npz_source(path, "train"), _npz_source(path, "test")
 
 
@@ -134,7 +134,7 @@ def npz_names(path: Path) -> list[str]:
 
 
 def read_npz(path: Path, name: str) -> NDArray[Any]:
-    """One array of an npz file, never by pickle."""
+    """Read one array of an npz file, never with pickle."""
     names = npz_names(path)
     if name not in names:
         raise DataError(
@@ -149,7 +149,7 @@ def read_npz(path: Path, name: str) -> NDArray[Any]:
 
 
 def _read_npy_stream(stream: IO[bytes], size: int, where: str) -> NDArray[Any]:
-    """`numpy.load` would allocate whatever shape the header claims: here the claim is checked first."""
+    """Check the shape in the header before allocating; `numpy.load` would allocate any shape that it claims."""
     version = np.lib.format.read_magic(stream)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in readers:

@@ -3,8 +3,8 @@
     UCF101  ucfTrainTestlist/{classInd,trainlist0N,testlist0N}.txt, lines such as "Archery/v_Archery_g01_c01.avi 3"
     HMDB51  testTrainMulti_7030_splits/<class>_test_splitN.txt, lines "<clip>.avi 1", where 1 is train and 2 is test
 
-The frames of a clip are the images in <class>/<clip>/ or <clip>/, here or under frames/, in the order of their names.
-`frames` of them are taken, from the middles of as many equal pieces of the clip; shorter clips repeat some.
+The frames of a clip are the images in <class>/<clip>/ or <clip>/, in this folder or under frames/, sorted by name. A
+clip is divided into `frames` equal segments and the middle frame of each is used; short clips repeat some frames.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _chosen_frames(folder: Path, clip: str, frames: int, where: str) -> list[Pat
     short = PurePosixPath(name).name
     places = [inside(base, form, where) for base in (folder, folder / "frames") for form in (name, short)]
     for place in places:
-        # Unpadded numbers sort by length first; optical flow lies beside the frames in some extractions.
+        # Numbers without leading zeros sort by length first. Some extractions store optical flow next to the frames.
         found = sorted(images_in(place), key=lambda path: (len(path.name), path.name)) if place.is_dir() else []
         found = [path for path in found if not path.name.startswith("flow")]
         if found:

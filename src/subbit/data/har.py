@@ -1,10 +1,10 @@
-"""UCI HAR: 561 features of a smartphone's motion, six activities, thirty people (Anguita et al., ESANN 2013).
+"""UCI HAR: 561 features of smartphone motion, six activities, thirty people (Anguita et al., ESANN 2013).
 
 train/ and test/ hold X_<split>.txt (561 numbers per line), y_<split>.txt (1 to 6) and subject_<split>.txt (1 to 30).
 
     split=official  as published: 21 people train, the other nine test
-    split=own       every person is a device with test data of its own, as in FedMask: of each activity of a person the
-                    last fifth. The last and not every fifth, because consecutive windows overlap by half.
+    split=own       every person is a device with its own test data, as in FedMask: the last fifth of each activity.
+                    Not every fifth window, because consecutive windows overlap by half.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _integers(path: Path, highest: int) -> Indices:
 
 
 def _own(folder: Path, *halves: Source) -> tuple[Source, Source]:
-    """Both halves as one, divided anew within each person and activity."""
+    """Merge both splits and divide them again within each person and activity."""
     labels = np.concatenate([half.labels for half in halves])
     owners = np.array([owner for half in halves for owner in half.owners or ()])
     is_test = np.zeros(len(labels), dtype=bool)

@@ -1,9 +1,9 @@
 """Hugging Face `datasets`, by hub name or local folder (parquet, image folder, ...).
 
     hf:NAME   hf:NAME:CONFIG   hf:NAME?image=img&label=fine_label&owner=writer_id&size=64&train=train&test=validation
-    hf:NAME?text=content&tokenizer=words&length=128     where there are no images; see `text` for tokenizers
+    hf:NAME?text=content&tokenizer=words&length=128     for data sets without images; see `text` for tokenizers
 
-`datasets` 4 runs no code from the hub. Images are decoded here and not there, so that the limits of `images` hold.
+`datasets` 4 runs no code from the hub. Images are decoded by `images`, so that its limits apply.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """
+    """Parse the name of a hub data set.
+
     >>> parse_address("hf:cifar100?label=fine_label")
     Address(name='cifar100', config=None, options={'label': 'fine_label'})
     """
@@ -69,9 +70,7 @@ def open_hub(text: str) -> tuple[Source, Source]:
 
         try:
             splits = datasets.load_dataset(address.name, address.config, revision=address.options.get("revision"))
-        except (
-            Exception
-        ) as error:  # Whatever the hub, the network, the cache or a parser of one of its many formats raises.
+        except Exception as error:  # Anything that the hub, the network, the cache or a parser may raise.
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DataError(
                 f"{text}: datasets.load_dataset failed ({reason}); need a name on the Hugging Face hub that this "
@@ -127,7 +126,7 @@ def _image_reader(where: str, options: dict[str, str], table: Any) -> Callable[[
 
 def _text_reader(where: str, options: dict[str, str], table: Any) -> Callable[[Indices], Tensor]:
     column = _column(where, "text", options, table.column_names)
-    if getattr(table.features[column], "dtype", None) not in ("string", "large_string"):  # The second is what CSV has.
+    if getattr(table.features[column], "dtype", None) not in ("string", "large_string"):  # CSV has the second type.
         raise DataError(f"{where}: found column {column!r} of type {table.features[column]}; need a column of texts")
 
     def read(indices: Indices) -> Tensor:
@@ -154,7 +153,7 @@ def _column(where: str, role: str, options: dict[str, str], columns: list[str]) 
 
 @contextlib.contextmanager
 def quiet_datasets() -> Iterator[None]:
-    """No progress bars, log lines or warnings of `datasets` inside; its settings are put back after."""
+    """Suppress progress bars, log lines and warnings of `datasets`, and restore its settings afterwards."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import datasets
@@ -163,7 +162,7 @@ def quiet_datasets() -> Iterator[None]:
         datasets.disable_progress_bars()
         datasets.logging.set_verbosity_error()
         try:
-            # flwr-datasets draws bars with tqdm itself and has no switch for it.
+            # flwr-datasets uses tqdm directly and has no option to disable it.
             with contextlib.redirect_stderr(io.StringIO()):
                 yield
         finally:

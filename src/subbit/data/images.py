@@ -1,4 +1,4 @@
-"""Images in files: folders with one sub-folder per class, and the layouts of CIFAR-10 and CIFAR-100 without pickle."""
+"""Image files: folders with one sub-folder per class, and the layouts of CIFAR-10 and CIFAR-100 without pickle."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from subbit.data.lookup import check_memory, read_bytes
 Pixels = NDArray[np.uint8]
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-"""Not all that Pillow knows: EPS, for one, starts an interpreter."""
+"""A subset of Pillow's formats: EPS, for example, would start an interpreter."""
 MAXIMUM_PIXELS = 1 << 26
-"""An image says how large it is before it is decoded; this is where a small file stops growing."""
+"""Checked against the size in the image header before decoding, to stop decompression bombs."""
 GREY_MODES, COLOUR_MODES = {"1", "L"}, {"RGB", "RGBA", "RGBX", "P", "LA", "CMYK", "YCbCr"}
 
 CIFAR_SIDE = 32
@@ -30,7 +30,7 @@ CIFAR_PIXELS = 3 * CIFAR_SIDE * CIFAR_SIDE
 
 
 def decode_image(file: Path | BytesIO, where: str, size: int | None = None) -> Pixels:
-    """uint8 [height, width, 1 or 3], stretched to size x size where a size is given."""
+    """uint8 [height, width, 1 or 3], stretched to size x size if a size is given."""
     from PIL import Image
 
     try:
@@ -52,7 +52,7 @@ def decode_image(file: Path | BytesIO, where: str, size: int | None = None) -> P
 
 
 def stack_images(images: Iterable[tuple[str, Pixels]]) -> Tensor:
-    """[n, channels, height, width]. One coloured image among grey ones makes all of them coloured."""
+    """[n, channels, height, width]. If one image is in colour, all are converted to colour."""
     stacked: list[Pixels] = []
     first = ""
     for where, pixels in images:
@@ -69,7 +69,7 @@ def stack_images(images: Iterable[tuple[str, Pixels]]) -> Tensor:
 
 
 def read_images(files: Sequence[Path], size: int | None, where: str) -> Tensor:
-    """uint8 [n, channels, height, width]; with a size always coloured, and decoded to where they stay."""
+    """uint8 [n, channels, height, width]. With a size always in colour, and decoded directly into the result."""
     if size is None:
         return stack_images((str(file), decode_image(file, str(file))) for file in files)
     check_memory(len(files), 3 * size * size, where, "?size=64")
@@ -91,7 +91,7 @@ def images_in(folder: Path) -> list[Path]:
 
 
 def open_image_folder(folder: Path, *, size: int | None = None) -> tuple[Source, Source]:
-    """train/<class>/*.png and test/<class>/*.png; the classes are the sorted names of the sub-folders of train."""
+    """train/<class>/*.png and test/<class>/*.png. The classes are the sorted sub-folder names of train."""
     splits = [name for name in ("test", "validation", "val") if (folder / name).is_dir()]
     if not splits:
         raise DataError(f"{folder}: found train without test; need test/<class>/ beside train/<class>/")
@@ -122,12 +122,12 @@ def open_cifar10(folder: Path) -> tuple[Source, Source]:
 
 
 def open_cifar100(folder: Path) -> tuple[Source, Source]:
-    """train.bin and test.bin of the "binary version"; of two labels before the pixels the fine one is the second."""
+    """train.bin and test.bin of the "binary version". The second of the two labels is the fine one."""
     return _binary_source(folder, "train", ["train"], 2), _binary_source(folder, "test", ["test"], 2)
 
 
 def _png_source(folder: Path, split: str, names: list[str]) -> Source:
-    """Each row of a PNG holds the 32 x 32 RGB pixels of one image; the labels are a JSON list, spelt "lables"."""
+    """Each row of a PNG holds the 32 x 32 RGB pixels of one image. The labels are a JSON list, misspelt "lables"."""
     path = folder / f"{split}_lables.json"
     try:
         numbers = json.loads(read_bytes(path))
@@ -148,7 +148,7 @@ def _png_source(folder: Path, split: str, names: list[str]) -> Source:
 
 
 def _binary_source(folder: Path, split: str, names: list[str], label_bytes: int = 1) -> Source:
-    """Records of label bytes, the last of which counts, and 3 x 32 x 32 channel-first bytes."""
+    """Records of label bytes, of which the last is used, and 3 x 32 x 32 channel-first bytes."""
     length = label_bytes + CIFAR_PIXELS
 
     def records(name: str) -> Pixels:
@@ -168,7 +168,7 @@ def _binary_source(folder: Path, split: str, names: list[str], label_bytes: int 
 
 
 def _gather(rows: Callable[[str], Pixels], names: list[str], indices: Indices, count: int, where: str) -> Tensor:
-    """The images at these positions, with one batch file in memory at a time."""
+    """The images at these positions. Holds one batch file in memory at a time."""
     chosen = torch.empty((len(indices), 3, CIFAR_SIDE, CIFAR_SIDE), dtype=torch.uint8)
     start = 0
     for name in names:

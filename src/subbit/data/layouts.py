@@ -1,6 +1,6 @@
-"""How data sets lie in folders: which file shows which layout, who reads it, and what may follow a name.
+"""Folder layouts of data sets: how to recognise them, which function reads them, and which options they have.
 
-food101?size=64      a name or path, then options of its reader: the keyword arguments of the function that opens it
+A name or path can be followed by options, which are keyword arguments of the reader: food101?size=64.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ LARGEST_NUMBER = 4096
 @dataclass(frozen=True)
 class Layout:
     files: str
-    """What the folder holds, in words."""
+    """Description of the files in the folder."""
     marks: tuple[str, ...]
-    """Patterns of paths; one that exists shows that a folder has this layout."""
+    """Path patterns. A folder has this layout if one of them matches."""
     open: Callable[..., tuple[Source, Source]]
 
     def fits(self, folder: Path) -> bool:
         return any(True for mark in self.marks for _ in folder.glob(mark))
 
     def options(self) -> dict[str, int | str | None]:
-        """Name and default of each; None stands for a number that need not be given."""
+        """Name and default of each option; None means an optional number."""
         parameters = inspect.signature(self.open).parameters.values()
         return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
@@ -106,15 +106,16 @@ LAYOUTS = {
         "<class>/ with images", tuple(f"*/*.{suffix}" for suffix in ("jpg", "jpeg", "png")), open_class_folders
     ),
 }
-"""From the most to the least particular: the first that fits a path is taken."""
+"""From the most to the least specific: the first match is used."""
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:
-    """
+    """Split a name from its options.
+
     >>> split_options("food101?size=64")
     ('food101', {'size': '64'})
     """
-    if Path(text).expanduser().exists():  # A folder may be called anything.
+    if Path(text).expanduser().exists():  # A folder name may contain a question mark.
         return text, {}
     name, _, query = text.partition("?")
     return name, dict(parse_qsl(query, keep_blank_values=True))

@@ -3,7 +3,8 @@
     {"users": [id, ...], "num_samples": [...], "user_data": {id: {"x": [...], "y": [...]}}}
 
 FEMNIST has x = 784 grey values from 0 to 1 and y = 0 to 61; Shakespeare has x = 80 characters and y = the next one. The
-owner of an example is its user. One file is in memory at a time: it is read for the labels and again for the inputs.
+owner of an example is its user. Only one file is in memory at a time: it is read once for the labels and again for the
+inputs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""From a name or a path to a `Dataset`.
+"""Load a `Dataset` by name or path.
 
-Only hf:NAME downloads. Any other data set that is not there is an error that says where to get it and where to put it.
+Only hf:NAME downloads. For any other missing data set the error says where to get it and where to put it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DatasetInfo:
     name: str
     what: str
     origin: str
-    """Where it comes from and, if it is not found, where to put it."""
+    """Where it comes from and, if it is missing, where to put it."""
     found: bool
 
 
@@ -48,12 +48,12 @@ def load_dataset(
     classes: int | None = None,
     seed: int = 0,
 ) -> Dataset:
-    """The data set of that name or path.
+    """Load the data set with this name or path.
 
-    name     one of `dataset_names()` or a path (x.npz, or a folder in one of `layouts.LAYOUTS`), either with options of
-             its reader such as ?size=64 behind it; or hf:NAME (see `hub`)
-    limit    at most so many training examples, each class with its share, chosen by the seed; `test_limit` likewise
-    classes  the number of classes, where the labels that occur do not tell; no label may reach it
+    name     one of `dataset_names()` or a path (x.npz, or a folder in one of `layouts.LAYOUTS`), optionally followed
+             by options of its reader such as ?size=64; or hf:NAME (see `hub`)
+    limit    maximum number of training examples; each class keeps its share, the seed selects; `test_limit` likewise
+    classes  number of classes, if the labels do not contain every class; all labels must be smaller
     """
     train, test = _open(name)
     for split, source in (("train", train), ("test", test)):
@@ -63,7 +63,7 @@ def load_dataset(
     declared = (known.classes if known else None) or train.classes
     highest = int(max(train.labels.max(), test.labels.max()))
     count = classes or declared or highest + 1
-    for source in (train, test):  # All labels, also of the examples that a limit leaves out.
+    for source in (train, test):  # All labels, including those of examples that a limit leaves out.
         check_range(source.labels, count, source.where)
     return Dataset(
         name,
@@ -84,7 +84,7 @@ def _info(name: str, thing: Any) -> DatasetInfo:
 
 
 def _named(name: str) -> Named | None:
-    """One of ours, which no plugin has to be asked about."""
+    """One of the built-in data sets, found without loading plugins."""
     thing = NAMED[name] if NAMED.has(name) else None
     return thing if isinstance(thing, Named) else None
 
@@ -159,7 +159,7 @@ def _folders(name: str, named: Named) -> list[Path]:
 
 
 def _locate(name: str, named: Named) -> tuple[Path, Layout] | None:
-    """In a folder of the set or, because most archives unpack into a folder of their own, one level below."""
+    """Look in the folder of the data set and one level below, because most archives unpack into their own folder."""
     layouts = [LAYOUTS[layout] for layout in named.layouts]
     for folder in _folders(name, named):
         if not folder.is_dir():
@@ -172,11 +172,11 @@ def _locate(name: str, named: Named) -> tuple[Path, Layout] | None:
 
 
 def _open_digits() -> tuple[Source, Source]:
-    """Every fifth example of each class, in the order of the set, is a test example: no seed can change the split."""
+    """Every fifth example of each class, in order, is a test example, so the split does not depend on the seed."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    # Grey values 0..16 to 0..255, rounded.
+    # Scale grey values from 0..16 to 0..255, rounded.
     images = ((digits.images.astype(np.int64) * 255 + 8) // 16).astype(np.uint8)[:, None]
     labels = digits.target.astype(np.int64)
     is_test = np.zeros(len(labels), dtype=bool)

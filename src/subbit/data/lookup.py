@@ -1,4 +1,4 @@
-"""What readers of files share: whole files, lines, names that must stay inside a folder, and what fits in memory."""
+"""Helpers of the readers: whole files, lines, names that must stay inside a folder, and memory checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines that are not empty, without the spaces around them. At least one."""
+    """The non-empty lines, stripped. At least one."""
     lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
     if not lines:
         raise DataError(f"{path}: found no line; need at least one")
@@ -32,7 +32,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def inside(folder: Path, name: str, where: str) -> Path:
-    """The file of that name under the folder; a name from a list must not lead out of it."""
+    """The file of that name under the folder. Rejects names that lead out of it."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise DataError(f"{where}: found the name {name!r}; need one that stays inside {folder}")
@@ -40,7 +40,7 @@ def inside(folder: Path, name: str, where: str) -> Path:
 
 
 def check_memory(count: int, each: int, where: str, advice: str) -> None:
-    """Refuse before reading what this machine cannot hold; swapping for hours helps nobody."""
+    """Fail before reading more than this machine can hold, instead of swapping for hours."""
     needed, machine = count * each, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > machine:
         raise DataError(

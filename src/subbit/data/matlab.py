@@ -1,9 +1,9 @@
-"""MATLAB files (version 5, by scipy, which runs nothing of them): SVHN, EMNIST with its writers, lists of annotations.
+"""MATLAB files (version 5, by scipy, which executes nothing in them): SVHN, EMNIST with its writers, annotations.
 
 SVHN    train_32x32.mat, test_32x32.mat: X uint8 [32, 32, 3, n], y [n, 1] from 1 to 10, where 10 is the digit zero
 EMNIST  emnist-<variant>.mat: a struct with train and test, each with images [n, 784], labels [n, 1] and writers
-        [n, 1]; or emnist-<variant>-{train,test}-{images,labels}-idx?-ubyte(.gz), which have no writers. The pixels
-        of both are stored column by column.
+        [n, 1]; or emnist-<variant>-{train,test}-{images,labels}-idx?-ubyte(.gz), which have no writers. The
+        pixels of both are stored column by column.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from subbit.data.formats import idx_files, idx_source
 
 EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
 LARGEST_RATIO = 1100
-"""Deflate packs at most 1032 bytes into one: what promises more per byte of its file is not what it says."""
+"""Deflate expands one byte to at most 1032, so a variable that claims a higher ratio is invalid."""
 
 
 def read_mat(path: Path, name: str) -> NDArray[Any]:
-    """One variable; its shape is compared with the size of the file before anything of it is read."""
+    """Read one variable. Its shape is compared with the size of the file first."""
     from scipy.io import loadmat, whosmat
 
     try:
@@ -38,14 +38,14 @@ def read_mat(path: Path, name: str) -> NDArray[Any]:
         array: NDArray[Any] = loadmat(path, variable_names=[name])[name]
     except DataError:
         raise
-    except Exception as error:  # The reader has no error of its own: a garbled file fails wherever it happens to.
+    except Exception as error:  # The reader has no error class of its own: a damaged file can raise anything.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"{path}: cannot be read ({reason}); need a MATLAB file of version 5, whole") from error
     return array
 
 
 def read_structs(path: Path, name: str, fields: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """The fields of each entry of an array of structs, as Python numbers and strings where they are one."""
+    """The fields of each entry of a struct array; single numbers and strings become Python values."""
     array = read_mat(path, name)
     for field in fields:
         if field not in (array.dtype.names or ()):
@@ -97,7 +97,7 @@ def open_emnist(folder: Path, *, variant: str = "byclass") -> tuple[Source, Sour
 
 
 def _emnist_struct(path: Path, variant: str) -> tuple[Source, Source]:
-    """The whole file is one variable: what was read once for the labels is kept for the images."""
+    """The whole file is one variable, so it is read once for the labels and kept for the images."""
     dataset = read_structs(path, "dataset", ("train", "test"))[:1]
     if not dataset:
         raise DataError(f"{path}: found an empty dataset; need a struct with train and test")
@@ -127,7 +127,7 @@ def _emnist_split(where: str, content: Any, variant: str) -> Source:
 
 
 def _upright(source: Source, variant: str) -> Source:
-    """Rows for columns, and letters, which alone count from 1, from 0."""
+    """Transpose the pixels. Let the labels of `letters`, the only ones that start at 1, start at 0."""
     if variant == "letters" and len(source.labels) and source.labels.min() < 1:
         raise DataError(f"{source.where}: found label 0; need 1 to 26 for letters")
     labels = source.labels - 1 if variant == "letters" else source.labels

@@ -1,7 +1,7 @@
-"""The data sets that have a name: what they are, where they come from, how their folders look.
+"""Named data sets: what they are, where they come from and how their folders look.
 
-One of a plugin is a function that returns what to train on and what to test on, each as `subbit.data.Examples`, as a
-pair (inputs, labels) or as a torch data set. What it takes by keyword are its options: `dataset=NAME?size=64`.
+A data set of a plugin is a function that returns training and test data, each as `subbit.data.Examples`, as a pair
+(inputs, labels) or as a torch data set. Its keyword arguments are its options: `dataset=NAME?size=64`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from subbit.core.registry import Registry, make_registry
 
 @dataclass(frozen=True)
 class Named:
-    """A data set that is looked for, in one of its layouts, in a few folders (`catalogue`)."""
+    """A data set that is searched for in a few folders (`catalogue`), in one of its layouts."""
 
     what: str
     origin: str
     layouts: tuple[str, ...]
-    """Names in `layouts.LAYOUTS`; none: the set is embedded."""
+    """Names in `layouts.LAYOUTS`; empty if the data set is embedded."""
     classes: int | None
-    """None: its reader says, because it depends on the variant."""
+    """None if it depends on the variant and is determined by the reader."""
     owners: str = ""
-    """Whose the examples are, where they belong to someone: the clients of partition=natural."""
+    """Who owns the examples, if they have owners: the clients of partition=natural."""
     system_folder: str | None = None
 
 

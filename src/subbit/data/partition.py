@@ -1,6 +1,6 @@
-"""Which client holds which examples: partitions by name, ours (`subbit.data.splits`) and those of plugins.
+"""Partition examples over clients, by name: built-in partitions (`subbit.data.splits`) and those of plugins.
 
-A partition is a function of a `Split`. It returns an array of positions for each client, no position twice.
+A partition is a function of a `Split`. It returns an array of positions for each client; no position may occur twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARTITIONS: Registry[Callable[[Split], Parts]] = make_registry("partition", _OUR
 
 
 def partition(examples: Examples, clients: int, how: str, **options: Any) -> Parts:
-    """`clients` ascending, disjoint arrays of positions. Some may be empty: that is what Dirichlet(0.1) means.
+    """`clients` ascending, disjoint arrays of positions. Some may be empty, as with Dirichlet(0.1).
 
     The options are those of `Split`.
     """
@@ -49,7 +49,7 @@ def partition(examples: Examples, clients: int, how: str, **options: Any) -> Par
 
 
 def _examined(parts: Any, clients: int, count: int, how: str) -> Parts:
-    """What a plugin made, sorted, if it is a partition."""
+    """Check and sort the result of a plugin."""
     try:
         arrays = [np.sort(np.asarray(part).astype(np.int64, casting="same_kind")) for part in parts]
         together: NDArray[np.int64] = np.concatenate([np.zeros(0, np.int64), *arrays])

@@ -1,7 +1,7 @@
-"""PatchCamelyon (Veeling et al. 2018): 96 x 96 patches of lymph node sections, with a tumour in the middle or without.
+"""PatchCamelyon (Veeling et al. 2018): 96 x 96 patches of lymph node sections, with or without a tumour in the centre.
 
-camelyonpatch_level_2_split_{train,test}_{x,y}.h5: x uint8 [n, 96, 96, 3], y [n, 1, 1, 1]. HDF5 is read by h5py, the
-extra `hdf5` of this package. The files are published as .h5.gz; unpacked, single patches can be read.
+camelyonpatch_level_2_split_{train,test}_{x,y}.h5: x uint8 [n, 96, 96, 3], y [n, 1, 1, 1]. HDF5 needs h5py, the extra
+`hdf5` of this package. The files are published as .h5.gz; unpack them so that single patches can be read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from subbit.data.lookup import check_memory
 
 SIDE = 96
 ROWS = 1024
-"""Patches that are read at once: fancy indexing of h5py takes minutes for what a few slices take seconds."""
+"""Patches read at once: fancy indexing in h5py takes minutes where a few slices take seconds."""
 LARGEST_RATIO = 1100
 
 

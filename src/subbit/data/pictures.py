@@ -1,14 +1,14 @@
-"""Photographs in files of their own, with the splits that came with them: Food-101, Cars196, Tiny-ImageNet, and folders
-of classes without a split (EuroSAT, Resisc45).
+"""Photographs as single files with published splits (Food-101, Cars196, Tiny-ImageNet), and class folders without a
+split (EuroSAT, Resisc45).
 
     Food-101       images/<class>/<number>.jpg; meta/train.txt and meta/test.txt have lines <class>/<number>
     Cars196        cars_train/*.jpg, cars_test/*.jpg; devkit/cars_train_annos.mat and cars_test_annos_withlabels.mat
     Tiny-ImageNet  train/<wnid>/images/*.JPEG; val/images/*.JPEG with val/val_annotations.txt; val is the test split
-    class folders  <class>/*.jpg; the split is in *train.txt and *test.txt (one file name per line) where these are
-                   there, else every fifth image of a class, in the order of the names, is a test example
+    class folders  <class>/*.jpg; the split is in *train.txt and *test.txt (one file name per line) if they exist,
+                   else every fifth image of a class, sorted by name, is a test example
 
-`size` stretches images to a square while they are read. Photographs of many sizes need one; it is 224 for Food-101 and
-Cars196, as in the papers.
+`size` stretches images to a square while they are read. It is needed for photographs of different sizes; the default is
+224 for Food-101 and Cars196, as in the papers.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def open_class_folders(folder: Path, *, size: int | None = None) -> tuple[Source
 
 
 def _every_fifth(files: Members, classes: int) -> tuple[Members, Members]:
-    """No seed can change this split; both sides of it have all classes of five images or more."""
+    """A split that does not depend on the seed. Classes with at least five images are in both parts."""
     split: tuple[Members, Members] = ([], [])
     seen = [0] * classes
     for path, label in files:
@@ -103,7 +103,9 @@ def _every_fifth(files: Members, classes: int) -> tuple[Members, Members]:
 
 
 def _listed(folder: Path, files: Members) -> tuple[Members, Members] | None:
-    """The split of the lists beside the classes. Names count without folder and suffix: there are lists of .tif."""
+    """The split given by the list files. Names are compared without folder and suffix, because some lists name .tif
+    files.
+    """
     lists = [sorted(folder.glob(f"*{split}.txt")) for split in ("train", "test")]
     if not all(lists):
         return None

@@ -1,14 +1,14 @@
 """Shakespeare's plays by role, for next-character prediction (McMahan et al. 2017; 1,129 roles in LEAF).
 
 The texts are Project Gutenberg's, <play>_gut.txt, as in the package `shakespeare` (folder shksprdata/texts). Those of
-the First Folio, *_gut_f.txt, are the same plays in another spelling and are left out. In these files a speech is
+the First Folio, *_gut_f.txt, are the same plays in another spelling and are skipped. In these files a speech is
 
-    HAMLET.                                   a line of its own after an empty one, all of whose words have a capital
+    HAMLET.                                   a separate line after an empty one; every word starts with a capital
     To be, or not to be,--that is ...         the lines up to the next name; [directions] in brackets are left out
 
-The first four fifths of a role's speeches train and the rest test, so a role needs two. An example is `length`
-characters and the one that follows, every `stride` characters; LEAF has stride=1, eight times as many examples that
-differ in one character from the next.
+The first four fifths of a role's speeches are for training and the rest for testing, so a role needs two. An example is
+`length` characters and the one that follows, taken every `stride` characters. LEAF has stride=1: eight times as many
+examples, each shifted by one character.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from subbit.data.text import ALPHABET, character_numbers
 
 SUFFIX = "_gut.txt"
 DIRECTION = re.compile(r"^[ \t]*\[[^\[\]]{0,400}\][ \t.]*\n|\[[^\[\]]{0,400}\]", re.MULTILINE)
-"""With its line, where it has one of its own: a name and its speech stay together."""
+"""Includes the whole line if a direction has its own, so that a name and its speech stay together."""
 NAME = re.compile(r"(?:(?:[A-Z0-9][\w'-]*|of|and|the|de|&)[.,]? )*[A-Z0-9][\w'-]*\.")
 CAPITALS = re.compile(r"[A-Z][A-Z' -]{2,}")
-"""One play has its names without a full stop."""
+"""One play has names without a full stop."""
 NO_NAME = re.compile(r"(?:ACT|SCENE|PROLOGUE|EPILOGUE|INDUCTION|SONG|THE END)\b.*|[IVXL]+\.?", re.IGNORECASE)
 LONGEST_NAME = 40
 
 Windows = tuple[NDArray[np.uint8], Indices, list[str]]
-"""All characters of a split, where its windows start, and whose they are."""
+"""All characters of a split, the starts of its windows, and their owners."""
 
 
 def open_plays(folder: Path, *, length: int = 80, stride: int = 8) -> tuple[Source, Source]:
@@ -94,7 +94,7 @@ def _source(where: str, texts: dict[str, str], length: int, stride: int) -> Sour
 
 
 def _windows(texts: dict[str, str], length: int, stride: int) -> Windows:
-    """No window reaches from one role into the next. A role of fewer characters has none."""
+    """No window crosses from one role into the next. A role with too few characters has no window."""
     numbers, starts, owners = [np.zeros(0, dtype=np.uint8)], [np.zeros(0, dtype=np.int64)], []
     offset = 0
     for role, text in texts.items():

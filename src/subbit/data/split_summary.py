@@ -1,4 +1,4 @@
-"""What a split looks like, so that two people can see whether they ran the same one.
+"""Summary of a split, to check whether two people ran the same one.
 
 C_p (`coverage`) is the mean over clients of the fraction of all classes that a client holds (Tsouvalas et al.,
 DeltaMask: about 1.0 for Dirichlet(10), about 0.2 for Dirichlet(0.1)). A client without data counts as 0.
@@ -24,7 +24,7 @@ class SplitSummary:
     coverage: float
     empty: int
     fingerprint: str
-    """16 hex digits of SHA-256 over, client by client, the count and the ascending positions, little-endian 64 bits."""
+    """16 hex digits of SHA-256 over each client's count and ascending positions, as little-endian 64-bit integers."""
 
     def as_text(self) -> str:
         sizes, held = self.sizes, self.classes_per_client

@@ -1,21 +1,21 @@
-"""Which client holds which examples: the partitioners of flwr-datasets on a table of positions, labels and owners.
+"""Built-in partitions: the partitioners of flwr-datasets on a table of positions, labels and owners.
 
     iid        equal shares of a random order
     dirichlet  per class, shares ~ Dirichlet(alpha) (Yurochkin et al. 2019, arXiv:1905.12022)
     classes    a fixed number of classes per client (Li et al. 2021, arXiv:2102.02079); with fewer clients than
                classes some classes may stay unused. With `class_balance` below 1 a client's classes are unequal, as in
-               LotteryFL (Li et al. 2020, arXiv:2008.03371): one is whole, of the others it has only that share
+               LotteryFL (Li et al. 2020, arXiv:2008.03371): it has all examples of one and this share of the others
     classes-equal
-               a fixed number of classes per client as well, and clients of one size, where `classes` gives some three
-               times what it gives others: every class is cut into pieces of one size, each client gets that many
-               pieces, all of other classes, and nothing is left over unless there are more classes than pieces
+               a fixed number of classes per client and clients of equal size, where the sizes under `classes` differ
+               up to about three times. Every class is cut into pieces of equal size; each client gets one piece each of
+               as many classes as it needs. Nothing is left over unless there are more classes than pieces
     classes-starved
-               each client draws classes, and of each has 1 / clients of the examples: what a published notebook does
+               each client draws classes and gets 1 / clients of the examples of each, as a published notebook does
                where its paper says "two classes per client" (paper 001). Nearly all examples stay unused, and so do
-               the classes that nobody draws. To show what a result on such a split is worth, and for nothing else
+               classes that no client draws. Only for showing what results on such a split are worth
     natural    one client per owner (writer, speaker, device)
 
-The rows are first put in a random order, from the seed: the order of a file, by writer say, decides nothing.
+The rows are first shuffled with the seed, so the order of a file, e.g. by writer, does not matter.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Parts = list[NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class Split:
-    """What a partition is asked for. Whatever it draws it draws from the seed (`subbit.core.randomness`)."""
+    """Arguments of a partition. All random draws must derive from the seed (`subbit.core.randomness`)."""
 
     examples: Examples
     clients: int
     alpha: float = 1.0
     classes_per_client: int = 2
     class_balance: float = 1.0
-    """classes: share of the examples of all but one of a client's classes that it has; nobody has the rest."""
+    """classes: share of the examples that a client keeps of all but one of its classes; the rest stays unused."""
     balance: bool = False
-    """dirichlet: a client that has its fair share gets no further class."""
+    """dirichlet: a client that has its fair share gets no more classes."""
     seed: int = 0
 
     @property
@@ -61,7 +61,7 @@ def iid(split: Split) -> Parts:
 
 
 def dirichlet(split: Split) -> Parts:
-    """label shares from Dirichlet(alpha); 0.1 gives a client few classes, 10 almost all"""
+    """label shares from Dirichlet(alpha); with 0.1 a client has few classes, with 10 almost all"""
     key = derive_key(split.seed, "partition")
     return _by_label(
         split,
@@ -97,24 +97,24 @@ def classes(split: Split) -> Parts:
 
 
 def classes_equal(split: Split) -> Parts:
-    """exactly classes_per_client classes per client, and clients of one size"""
+    """exactly classes_per_client classes per client, and clients of equal size"""
     key = derive_key(split.seed, "partition-equal")
     return _equal(split.labels, split.clients, split.classes_per_client, key)
 
 
 def classes_starved(split: Split) -> Parts:
-    """classes_per_client drawn classes, 1 / clients of each; the rest is thrown away"""
+    """classes_per_client drawn classes, 1 / clients of each; the rest stays unused"""
     key = derive_key(split.seed, "partition-starved")
     return _starved(split.labels, split.clients, split.classes_per_client, key)
 
 
 def natural(split: Split) -> Parts:
-    """one client per owner (writer, speaker, device), the ones with most examples"""
+    """one client per owner (writer, speaker, device), those with the most examples"""
     return _by_owner(split.examples, split.clients)
 
 
 def _by_label(split: Split, how: str, make: Callable[[Any], Any]) -> Parts:
-    """With a partitioner of flwr-datasets, which is asked for by its module."""
+    """Use a partitioner of flwr-datasets; `make` gets its module."""
     count, clients = len(split.examples), split.clients
     order = numpy_generator(derive_key(split.seed, "partition-order")).permutation(count)
     table = {"index": order, "label": split.labels[order]}
@@ -123,7 +123,8 @@ def _by_label(split: Split, how: str, make: Callable[[Any], Any]) -> Parts:
 
         partitioner = make(flower)
         try:
-            # Balancing divides by the shares of the clients that may still get something: 0 / 0 when they drew none.
+            # Balancing divides by the shares of the clients that may still get examples: 0 / 0 if these shares are
+            # zero.
             with np.errstate(invalid="raise", divide="raise"):
                 return _parts(partitioner, table, range(clients))
         except FloatingPointError as error:
@@ -135,7 +136,7 @@ def _by_label(split: Split, how: str, make: Callable[[Any], Any]) -> Parts:
 
 
 def _unbalanced(part: NDArray[np.int64], labels: NDArray[np.int64], share: float, key: int) -> NDArray[np.int64]:
-    """One class of a client, drawn, stays whole; of each other one the share stays, and at least one example."""
+    """Keep all examples of one random class and the given share, at least one example, of every other class."""
     generator = numpy_generator(key)
     held = np.unique(labels)
     whole = generator.choice(held)
@@ -151,15 +152,15 @@ def _share_of(members: NDArray[np.bool_], share: float) -> int:
 
 
 def _equal(labels: NDArray[np.int64], clients: int, classes_per_client: int, key: int) -> list[NDArray[np.int64]]:
-    """The pieces of all classes in a row, dealt round: as no class has more pieces than there are clients, nobody gets
-    two of one class.
+    """Deal the pieces of all classes to the clients in turn. No class has more pieces than there are clients, so no
+    client gets two pieces of one class.
     """
     generator = numpy_generator(key)
     wanted = clients * classes_per_client
     held = generator.permutation(np.unique(labels))[:wanted]
     members = np.array([np.count_nonzero(labels == label) for label in held])
     pieces = np.ones(len(held), dtype=np.int64)
-    for _ in range(wanted - len(held)):  # One more piece for the class whose pieces are largest.
+    for _ in range(wanted - len(held)):  # Add a piece to the class whose pieces are largest.
         pieces[np.argmax(np.where(pieces < clients, members / pieces, -1.0))] += 1
     dealt = generator.permutation(clients)
     parts: list[list[NDArray[np.int64]]] = [[] for _ in range(clients)]
@@ -187,7 +188,7 @@ def _starved(labels: NDArray[np.int64], clients: int, classes_per_client: int, k
 def _parts(
     partitioner: Any, columns: dict[str, NDArray[np.int64]], numbers: range | list[int]
 ) -> list[NDArray[np.int64]]:
-    """A table in memory, of integers alone: nothing is written to disk."""
+    """Partition an in-memory table of integers. Nothing is written to disk."""
     import datasets
 
     partitioner.dataset = datasets.Dataset.from_dict(columns)
@@ -196,7 +197,7 @@ def _parts(
 
 
 def _by_owner(examples: Examples, clients: int) -> list[NDArray[np.int64]]:
-    """The owners with most examples, in falling order; among equals the order of their names decides."""
+    """The owners with the most examples, in descending order; ties are ordered by name."""
     if examples.owners is None:
         raise DataError(
             "partition 'natural' needs an owner for each example; found none (npz: owners_train; hf:NAME?owner=COLUMN)"
@@ -210,6 +211,6 @@ def _by_owner(examples: Examples, clients: int) -> list[NDArray[np.int64]]:
     with quiet_datasets():
         from flwr_datasets.partitioner import NaturalIdPartitioner
 
-        # Its partition ids follow the sorted values of the column, so that owner number and partition id agree.
+        # Its partition ids follow the sorted values of the column, so owner number and partition id agree.
         table = {"index": np.arange(len(examples)), "owner": owners}
         return _parts(NaturalIdPartitioner("owner"), table, largest.tolist())

@@ -1,8 +1,8 @@
-"""Texts as numbers: the 80 characters of next-character prediction, tokens of words, and AG News.
+"""Texts as numbers: the 80 characters of next-character prediction, word tokens, and AG News.
 
-    characters  the alphabet of LEAF (Caldas et al. 2018), which FedMask's 80 classes are; any other counts as a space
-    tokenizer   words    a number below 30,522 (as many as BERT knows) per word, by its checksum: for random weights
-                bytes    UTF-8 and 0 behind it, for char-lstm
+    characters  the alphabet of LEAF (Caldas et al. 2018), the 80 classes of FedMask; any other counts as a space
+    tokenizer   words    a number below 30,522 (the vocabulary of BERT) per word, by its checksum: for random weights
+                bytes    UTF-8, padded with 0, for char-lstm
                 NAME     a tokenizer of transformers, by hub name or folder: pre-trained models need their own
 
 AG News (Zhang et al. 2015) is train.csv and test.csv with rows "class","title","description", classes from 1 to 4.
@@ -35,7 +35,7 @@ _NUMBER_OF[np.frombuffer(ALPHABET.encode(), np.uint8)] = np.arange(len(ALPHABET)
 
 
 def character_numbers(text: str) -> NDArray[np.uint8]:
-    """Places in `ALPHABET`, one byte each.
+    """Indices into `ALPHABET`, one byte each.
 
     >>> character_numbers("A~b").tolist()
     [26, 1, 55]
@@ -46,7 +46,7 @@ def character_numbers(text: str) -> NDArray[np.uint8]:
 
 
 def tokenise(texts: Sequence[str], tokenizer: str, length: int) -> Tensor:
-    """int64 [n, length], cut or padded at the end."""
+    """int64 [n, length], truncated or padded at the end."""
     if tokenizer == "words":
         rows = [[_word_number(word) for word in WORD.findall(text.lower())[:length]] for text in texts]
     elif tokenizer == "bytes":
@@ -60,7 +60,7 @@ def tokenise(texts: Sequence[str], tokenizer: str, length: int) -> Tensor:
 
 
 def _word_number(word: str) -> int:
-    """1 to VOCABULARY - 1: the padding is 0."""
+    """1 to VOCABULARY - 1; 0 is the padding."""
     return 1 + zlib.crc32(word.encode(errors="surrogatepass")) % (VOCABULARY - 1)
 
 
@@ -70,7 +70,7 @@ def _by_transformers(texts: Sequence[str], name: str, length: int) -> Tensor:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         encoded = tokenizer(list(texts), truncation=True, padding="max_length", max_length=length)["input_ids"]
-    except Exception as error:  # Whatever the hub, a file of the tokenizer or its library raises.
+    except Exception as error:  # Anything that the hub, a tokenizer file or its library may raise.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
             f"tokenizer={name}: cannot be used ({reason}); need words, bytes, or the hub name or folder of a tokenizer"
@@ -100,7 +100,7 @@ def _csv_source(path: Path, tokenizer: str, length: int) -> Source:
         for number, row in enumerate(csv.reader(read_text(path).splitlines(keepends=True), strict=True), 1):
             if len(row) != 3 or row[0] not in {str(label) for label in range(1, AG_NEWS_CLASSES + 1)}:
                 if number == 1 and row[:1] and not row[0].isdigit():
-                    continue  # Some copies have a line of names.
+                    continue  # Some copies have a header line.
                 raise DataError(
                     f"{path}, row {number}: found {row[:1]} and {len(row)} columns; need class 1 to 4, title, text"
                 )

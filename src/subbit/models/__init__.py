@@ -1,4 +1,4 @@
-"""Networks: any module as one flat vector, what is trained and what the weights are made of, backbones and heads."""
+"""Models: flat parameter vectors, selection and reparametrisation of weights, backbones and heads."""
 
 from subbit.models.classifier import Classifier
 from subbit.models.flat import FlatModel, model_sha256

@@ -1,6 +1,6 @@
-"""Networks of transformers as classifiers: which part of one is the backbone, and what becomes its feature vector.
+"""Models of transformers as classifiers: which part is the backbone and what is used as feature vector.
 
-kind    takes                                         features by default
+kind    input                                         default features
 image   pixels [n, channels, height, width]           the class token; CLIP: its own pooled output
 video   pixels [n, frames, channels, height, width]   VideoMAE: the mean of all tokens, after its last norm
 text    token numbers [n, length], padded at the end  encoders such as BERT: pooled output, else the first token
@@ -20,7 +20,7 @@ from subbit.models.classifier import Classifier, Kind
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a configuration of transformers says, before any weight exists."""
+    """What a transformers configuration tells about a network, before any weights exist."""
 
     source: str
     config: Any
@@ -32,7 +32,7 @@ class Architecture:
 
     @property
     def width(self) -> int:
-        """Of the features: convolutional networks of transformers list the widths of their stages instead."""
+        """Width of the features. Convolutional networks of transformers list the widths of their stages instead."""
         config = self.config
         width = getattr(config, "hidden_size", None) or (getattr(config, "hidden_sizes", None) or [None])[-1]
         if not isinstance(width, int):
@@ -49,7 +49,7 @@ class Architecture:
         return size
 
     def check_inputs(self, shape: tuple[int, ...]) -> None:
-        """Refuse examples of a shape that this network cannot take."""
+        """Reject examples of a shape that this network cannot take."""
         config, frames = self.config, getattr(self.config, "num_frames", None)
         longest = getattr(config, "max_position_embeddings", None)
         dimensions, needed = {
@@ -67,7 +67,7 @@ class Architecture:
         return model
 
     def load(self) -> nn.Module:
-        """With the weights of its source, all of them."""
+        """Load the network with all weights of its source."""
         model, report = self.model_class.from_pretrained(
             self.source,
             config=self.config,
@@ -78,7 +78,7 @@ class Architecture:
             **self.options,
         )
         absent = {*report["missing_keys"], *(str(entry) for entry in report["mismatched_keys"])}
-        # The classifier of a video model is replaced by our own head.
+        # Our own head replaces the classifier of a video model.
         lacking = sorted(name for name in absent if self.kind != "video" or "classifier." not in name)
         if lacking:
             hint = " (pooling=cls or mean needs no pooler)" if any("pooler" in name for name in lacking) else ""
@@ -96,7 +96,7 @@ class Architecture:
 
 
 def read_architecture(source: str, config: Any, pooling: str, revision: str = "main") -> Architecture:
-    """What kind of network this is, and the class that builds it; refuses what is none of the kinds."""
+    """Determine the kind of network and the class that builds it. Rejects any other kind."""
     from transformers import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING, CLIPVisionModel, VideoMAEForVideoClassification
 
     kind: Kind = "image"
@@ -109,7 +109,7 @@ def read_architecture(source: str, config: Any, pooling: str, revision: str = "m
         model_class = MODEL_MAPPING[type(config)]
     can_leave_out_pooler = "add_pooling_layer" in inspect.signature(model_class.__init__).parameters
     takes = getattr(model_class, "main_input_name", None)
-    # A model that fills gaps in a text sees it whole; one that continues it knows none of it at its first token.
+    # A masked language model sees the whole text; the first token of a generative one has seen nothing else.
     encodes_text = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not _generates(config)
     if takes == "input_ids" and encodes_text:
         kind, natural = "text", "pooled" if can_leave_out_pooler else "cls"
@@ -122,7 +122,7 @@ def read_architecture(source: str, config: Any, pooling: str, revision: str = "m
         pooling = getattr(config, "pooling", natural)
     options: dict[str, Any] = {}
     if pooling != "pooled" and can_leave_out_pooler:
-        options["add_pooling_layer"] = False  # Weights that nothing reads should not be trained and sent.
+        options["add_pooling_layer"] = False  # Unused weights should not be trained and sent.
     return Architecture(source, config, model_class, kind, pooling, options, revision)
 
 

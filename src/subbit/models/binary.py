@@ -1,7 +1,8 @@
-"""Networks whose weights, and if wanted activations, are +-1 times a scale.
+"""Networks whose weights, and optionally activations, are +-1 times a scale.
 
-Courbariaux, Hubara, Soudry, El-Yaniv, Bengio: "Binarized Neural Networks", NIPS 2016. A sign has no derivative: the
-straight-through estimator passes the gradient as if the sign were the value itself, wherever that lies in [-1, 1].
+Courbariaux, Hubara, Soudry, El-Yaniv, Bengio: "Binarized Neural Networks", NIPS 2016. The sign has no useful
+derivative: the straight-through estimator passes the gradient as if the sign were the value itself, as long as that is
+in [-1, 1].
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class BinaryWeights(Reparametrisation):
         torch.mul(gradient * self.scales, within, out=out)
 
     def clip_(self, trained: Tensor) -> Tensor:
-        """Keep latent values where they have a gradient. In place, to be called after each step."""
+        """Clip latent values to the range with a gradient. In place; call it after each step."""
         return trained.copy_(torch.where(self.binary, trained.clamp(-1.0, 1.0), trained))
 
 
@@ -52,7 +53,7 @@ class BinaryActivation(nn.Module):
 
 
 def binarise_activations_(module: nn.Module) -> None:
-    """Put a sign in the place of every activation that is a module of its own. In place."""
+    """Replace every activation module by a sign. In place."""
     names = [
         name
         for name, layer in module.named_modules()

@@ -1,4 +1,4 @@
-"""A backbone, one feature vector per input, a linear head."""
+"""Classifier: a backbone, one feature vector per input, and a linear head."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Kind = Literal["image", "video", "text"]
 
 
 class Classifier(nn.Module):
-    """`head(norm(pooling(backbone(preprocess(inputs)))))`, most often without a norm.
+    """`head(norm(pooling(backbone(preprocess(inputs)))))`, usually without a norm.
 
     The backbone is a model of transformers for one kind of input, or any module that returns features [n, width] as a
-    tensor (and then `pooling` has no meaning). What becomes the feature vector of an input:
+    tensor (`pooling` then has no effect). Pooling gives the feature vector of an input:
 
         cls      the first token of the last layer
-        mean     of images the mean of all tokens but the first, or of all places where the backbone is a convolutional
-                 network; of videos the mean of all tokens; of texts the mean of all tokens that are not padding
+        mean     images: the mean of all tokens but the first, or of all positions of a convolutional network;
+                 videos: the mean of all tokens; texts: the mean of all tokens that are not padding
         pooled   the backbone's own pooled output (CLIP: the class token after a last norm)
 
-    Where `padding` is set, the backbone of a text pays no attention to tokens of that number.
+    If `padding` is set, the backbone of a text does not attend to tokens with that number.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Classifier(nn.Module):
         if inputs.is_floating_point() or inputs.dim() != 2:
             raise ModelError(f"found {inputs.dtype} {list(inputs.shape)}; need texts as token numbers [n, length]")
         attended = torch.ones_like(inputs, dtype=torch.bool) if self.padding is None else inputs != self.padding
-        attended[:, 0] = True  # An empty text: attention over no token at all would not be a number.
+        attended[:, 0] = True  # For an empty text, attention over no tokens would give NaN.
         return attended
 
     def _pool(self, output: Any, attended: Tensor | None) -> Tensor:

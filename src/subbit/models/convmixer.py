@@ -2,10 +2,10 @@
 
     stem     patches of p x p by one convolution, activation, batch normalisation
     block    x + norm(act(depthwise k x k (x))), then norm(act(1 x 1 (x)))
-    feature  the mean over all places
+    feature  the mean over all positions
 
-The parameters have the names of the timm library, so that its published weights (a folder or hub name with config.json
-and model.safetensors, such as timm/convmixer_768_32.in1k) load without timm, which needs torchvision.
+The parameters have the same names as in timm, so its published weights (a folder or hub name with config.json and
+model.safetensors, such as timm/convmixer_768_32.in1k) load without timm, which needs torchvision.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from subbit.models.small import SmallNetwork
 
 HUB_PREFIX = "timm/convmixer_"
 ACTIVATIONS: dict[str, type[nn.Module]] = {"convmixer_768_32": nn.ReLU}
-"""What timm's configurations do not say: only this one has ReLU, the others GELU."""
+"""Not in timm's configurations: only this model uses ReLU, the others GELU."""
 FILES = ("config.json", "model.safetensors")
 
 
 class Residual(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.fn = inner  # The name is timm's.
+        self.fn = inner  # Named as in timm.
 
     def forward(self, inputs: Tensor) -> Tensor:
         changed: Tensor = self.fn(inputs)
@@ -40,7 +40,7 @@ class Residual(nn.Module):
 
 
 class ConvMixerBackbone(nn.Module):
-    """Images [n, channels, height, width] to features [n, width]; height and width at least `patch`."""
+    """Maps images [n, channels, height, width] to features [n, width]; height and width must be at least `patch`."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ConvMixerBackbone(nn.Module):
 
 
 class ConvMixer(SmallNetwork):
-    """With random weights. The small one mixes patches of 2 x 2, for images of about 32 x 32."""
+    """ConvMixer with random weights. The small one has patches of 2 x 2, for images of about 32 x 32."""
 
     def __init__(
         self, input_shape: Sequence[int], classes: int, width: int = 64, depth: int = 8, kernel: int = 5, patch: int = 2
@@ -99,19 +99,19 @@ class ConvMixer(SmallNetwork):
 
 
 def is_convmixer(source: str) -> bool:
-    """Whether a folder or hub name holds a ConvMixer in timm's form; a folder says so in its config.json."""
+    """Whether a folder or hub name is a ConvMixer in timm's format; for a folder config.json tells."""
     config = Path(source) / "config.json"
     if not config.is_file():
         return source.startswith(HUB_PREFIX) and not Path(source).is_dir()
     try:
         settings = json.loads(config.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
-        return False  # The loader of transformers says what is wrong with it.
+        return False  # The loader of transformers will report the problem.
     return isinstance(settings, dict) and str(settings.get("architecture", "")).startswith("convmixer_")
 
 
 def load_convmixer(source: str, classes: int, key: int, pretrained: bool = True, revision: str = "main") -> Classifier:
-    """The backbone with timm's weights (or, with `pretrained=False`, the random ones of now) and a fresh head."""
+    """Load the backbone with timm's weights (or random ones if `pretrained=False`) and a new head."""
     from safetensors import safe_open
 
     from subbit.data.batches import Preprocess
@@ -139,7 +139,7 @@ def load_convmixer(source: str, classes: int, key: int, pretrained: bool = True,
 
 
 def _built(source: str, shapes: dict[str, list[int]], architecture: str) -> ConvMixerBackbone:
-    """Sizes from the shapes of the weights, which cannot be larger than the file."""
+    """Build the backbone from the shapes of the weights, which cannot be larger than the file."""
     stem, mixing = shapes.get("stem.0.weight", []), shapes.get("blocks.0.0.fn.0.weight", [])
     if len(stem) != 4 or len(mixing) != 4:
         raise ModelError(

@@ -1,13 +1,13 @@
 """Any module as one flat vector.
 
-The selected parameters of a module become views into one float32 buffer, their gradients views into another. No layer
-is rewritten: the forward pass reads what was last written to `weights`, the backward pass adds into `gradient`, and an
-optimiser or a reparametrisation steps one tensor. All other parameters are frozen and stay bit-identical.
+The selected parameters of a module become views into one float32 buffer, and their gradients views into another. No
+layer is rewritten: the forward pass reads what was last written to `weights`, the backward pass adds to `gradient`, and
+an optimiser or a reparametrisation updates one tensor. All other parameters are frozen and stay bit-identical.
 
-What happens to batch normalisation is a policy, because running statistics are weights that no gradient trains:
+Batch normalisation needs a policy, because running statistics are weights that are not trained by gradients:
 
     frozen    the layers are always in evaluation mode; running statistics never change (for pre-trained networks)
-    batch     statistics of the batch at hand, in training and in evaluation; running ones are neither read nor written
+    batch     batch statistics in training and in evaluation; running statistics are neither read nor written
     average   ordinary training mode; the running statistics are exposed as `statistics`, to be averaged like weights
 """
 
@@ -72,7 +72,7 @@ class FlatModel:
     def attach(self) -> None:
         """Bind the parameters to this model's buffers, as after construction.
 
-        Needed where another FlatModel on the same module or a `module.to(...)` may have bound them elsewhere meanwhile.
+        Needed if another FlatModel on the same module, or `module.to(...)`, may have rebound them.
         """
         for parameter, view in zip(self._parameters, self.template.views(self.weights), strict=True):
             parameter.data = view
@@ -91,7 +91,7 @@ class FlatModel:
         self.gradient.zero_()
 
     def training_mode(self) -> None:
-        """`module.train()` under the batch normalisation policy. Dropout is active where the module has it."""
+        """`module.train()` under the batch normalisation policy. Dropout is active if the module has it."""
         self.module.train()
         self._set_norm_layers(training=self.batchnorm != "frozen")
 
@@ -102,9 +102,10 @@ class FlatModel:
     def _set_norm_layers(self, training: bool) -> None:
         for layer in self._norm_layers:
             layer.train(training)
-            # Another FlatModel may have set this flag: whether there are buffers is what the module itself wants.
+            # Another FlatModel may have changed this flag. The module tracks statistics if it has the buffers.
             layer.track_running_stats = layer.running_mean is not None and self.batchnorm != "batch"
-        # A count of batches is local to a process: kept, the model would depend on which clients met in which process.
+        # The batch counter is local to a process. If it were kept, the model would depend on which clients share a
+        # process.
         for counter, initial in self._counters:
             counter.copy_(initial)
 
@@ -138,12 +139,12 @@ def _refuse_unfit(parameters: dict[str, nn.Parameter], names: list[str]) -> None
 
 
 def _refuse_tied(parameters: dict[str, nn.Parameter], selected: set[str]) -> None:
-    """Tied parameters cannot be two places of a vector, nor one trained and one frozen."""
+    """Reject tied parameters: they can be neither two parts of the vector, nor one trained and one frozen."""
     in_memory = {
         name: parameter for name, parameter in parameters.items() if parameter.numel() and not parameter.is_meta
     }
     spans = sorted((*_memory(parameter), name) for name, parameter in in_memory.items())
-    # `previous` is the span that reaches farthest so far: a tied pair need not be neighbours in memory.
+    # `previous` is the span that ends last so far: tied parameters need not be neighbours in memory.
     previous = (0, 0, "")
     for start, end, name in spans:
         if start < previous[1] and selected & {name, previous[2]}:
@@ -156,6 +157,6 @@ def _refuse_tied(parameters: dict[str, nn.Parameter], selected: set[str]) -> Non
 
 
 def _memory(parameter: nn.Parameter) -> tuple[int, int]:
-    """First address of the parameter, and the one behind its last."""
+    """Start and end address of the parameter."""
     reach = sum((length - 1) * stride for length, stride in zip(parameter.shape, parameter.stride(), strict=True))
     return parameter.data_ptr(), parameter.data_ptr() + (reach + 1) * parameter.element_size()

@@ -6,11 +6,11 @@ Li, Sun, Zeng, Zhang, Li, Chen: "FedMask", SenSys 2021 (paper 004, equations 3 t
     soft     w = w0 * theta                                       the same, and exact
     real     w = w0 + rate * s                                    dL/ds = g
 
-with theta = sigmoid(s) and g = dL/dw; theta >= 1/2 is s >= 0. The structure is kept apart from the scores: no value of
-a score brings a pruned element back. Real places are weights that are trained themselves, here as changes in units of
-`rate`: a mask's score has to move by about one to matter and a weight by much less, and both are steps of one
-optimiser. Their gradient is not multiplied by `rate`, so that their learning rate is `rate` times that of the masks
-with any optimiser.
+with theta = sigmoid(s) and g = dL/dw; theta >= 1/2 means s >= 0. The structure is separate from the scores: no score
+can restore a pruned element. Real positions are weights that are trained directly, here as changes in units of `rate`.
+A mask's score must move by about one to have an effect and a weight by much less, but one optimiser steps both. The
+gradient of real positions is not multiplied by `rate`, so with any optimiser their learning rate is `rate` times that
+of the masks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from subbit.models.structure import Layer
 
 class HardMask(Reparametrisation):
     def __init__(self, initial: Tensor, alive: Tensor, real: Tensor, rate: float, soft: bool = False) -> None:
-        """`alive` is 1 at masked places inside the structure and 0 elsewhere; `real` are the places of real values."""
+        """`alive` is 1 at masked positions inside the structure and 0 elsewhere; `real` are the positions of real
+        values.
+        """
         self.size = initial.numel()
         self.initial, self.alive, self.real = initial, alive, real
         self.rate, self.soft = rate, soft
@@ -40,7 +42,7 @@ class HardMask(Reparametrisation):
         self._write(factor, trained, weights)
 
     def write_hard(self, trained: Tensor, weights: Tensor) -> None:
-        """The network that is sent and deployed, whatever the training sees."""
+        """Write the hard-masked network, which is sent and deployed whatever is used in training."""
         self._write(trained.detach() >= 0, trained, weights)
 
     def _write(self, factor: Tensor, trained: Tensor, weights: Tensor) -> None:
@@ -53,7 +55,7 @@ class HardMask(Reparametrisation):
         out[self.real] = gradient[self.real]
 
     def clamp_(self, trained: Tensor) -> None:
-        """Keep scores where their sigmoid has a gradient, in place; real values may be anything."""
+        """Clamp scores to the range where their sigmoid has a gradient, in place. Real values are not limited."""
         values = trained[self.real]
         trained.clamp_(-SCORE_LIMIT, SCORE_LIMIT)
         trained[self.real] = values
@@ -62,12 +64,12 @@ class HardMask(Reparametrisation):
 def frozen_weights(
     initial: Tensor, layers: Sequence[Layer], form: Literal["signed", "kaiming"], shares: Sequence[float], key: int
 ) -> Tensor:
-    """A copy whose masked weights are of He's size for the share of each layer's inputs that pruning will leave:
-    their signs times sqrt(2 / (share * fan-in)), or drawn from N(0, 2 / (share * fan-in)).
+    """Copy with masked weights of He's scale, given the share of each layer's inputs that remains after pruning: their
+    signs times sqrt(2 / (share * fan-in)), or drawn from N(0, 2 / (share * fan-in)).
 
     He et al., "Delving deep into rectifiers", 2015; the share as in Ramanujan et al., "What's hidden in a randomly
-    weighted neural network?", CVPR 2020. Without it a network of masks says everything softly: its logits are small,
-    the loss is nearly linear in them, and training stops at class means.
+    weighted neural network?", CVPR 2020. Without it the logits of a masked network are small, the loss is nearly linear
+    in them, and training stops at class means.
     """
     frozen, generator = initial.clone(), torch_generator(key)
     for layer, share in zip(layers, shares, strict=True):

@@ -1,11 +1,11 @@
-"""How the head of a frozen backbone starts: at random, or as the linear discriminant of the clients' features.
+"""Initialisation of the head of a frozen backbone: random, or the linear discriminant of the clients' features.
 
 FiT-LDA (Shysheya et al., "FiT: parameter efficient few-shot transfer learning for personalized and federated image
 classification", ICLR 2023) needs no training. Class means mu_c, priors pi_c and one covariance Sigma of features give
 
     weight_c = Sigma^-1 mu_c        bias_c = -1/2 mu_c' Sigma^-1 mu_c + log pi_c
 
-and all of these follow from sums over examples, so that the clients' statistics simply add up.
+All of these follow from sums over examples, so the clients' statistics can simply be added.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from subbit.core.errors import ModelError
 from subbit.core.randomness import torch_generator
 
 ABSENT_MARGIN = 1e4
-"""How far the bias of a class that nobody has lies below the lowest one: never predicted, and still a finite loss."""
+"""Distance of the bias of a class without examples below all others: never predicted, but the loss is finite."""
 LEAST_SPREAD = 1e-6
-"""Spread within classes, relative to the mean square of features, where all examples of each class coincide."""
+"""Minimum spread within classes, relative to the mean square of features, if all examples of each class coincide."""
 
 
 @torch.no_grad()
@@ -47,7 +47,7 @@ class LdaStatistics:
         return statistics
 
     def add(self, features: Tensor, labels: Tensor) -> None:
-        """Count a batch of features [n, D] with labels [n] in."""
+        """Add a batch of features [n, D] with labels [n]."""
         if features.shape != (len(labels), self.width):
             raise ModelError(f"features are {tuple(features.shape)}: needs ({len(labels)}, {self.width})")
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
@@ -62,7 +62,7 @@ class LdaStatistics:
         return classes + classes * width + width * (width + 1) // 2
 
     def to_vector(self) -> Tensor:
-        """Counts, sums and the upper triangle of the moment in one float32 vector. The vectors of clients add up."""
+        """Counts, sums and the upper triangle of the moment in one float32 vector. Vectors of clients add up."""
         rows, columns = torch.triu_indices(self.width, self.width)
         return torch.cat([self.counts, self.sums.reshape(-1), self.moment[rows, columns]]).float()
 
@@ -88,7 +88,8 @@ def solve(statistics: LdaStatistics, shrinkage: float = 0.1) -> tuple[Tensor, Te
     """Weight [C, D] and bias [C] of the linear discriminant, in float32.
 
     The covariance within classes is shrunk towards its scaled identity, (1 - shrinkage) S + shrinkage tr(S) / D, which
-    also makes it invertible where examples are fewer than features. One factor on all statistics changes nothing.
+    also makes it invertible if there are fewer examples than features. Scaling all statistics by one factor changes
+    nothing.
     """
     if not 0.0 < shrinkage <= 1.0:
         raise ModelError(f"shrinkage={shrinkage}: needs a number above 0, up to 1")
@@ -101,7 +102,7 @@ def solve(statistics: LdaStatistics, shrinkage: float = 0.1) -> tuple[Tensor, Te
     total = counts.sum()
     means = sums[present] / counts[present, None]
     within = (moment - means.T @ (counts[present, None] * means)) / total
-    # Rounding of a float32 vector can leave slightly negative eigenvalues behind; a covariance has none.
+    # Rounding of a float32 vector can make eigenvalues slightly negative; a covariance has none.
     eigenvalues, vectors = torch.linalg.eigh(within)
     eigenvalues = eigenvalues.clamp(min=0.0)
     least = LEAST_SPREAD * float(moment.trace() / total) / statistics.width

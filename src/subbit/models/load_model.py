@@ -1,8 +1,8 @@
-"""Networks by name: the bundled transformer, our small ones, and any model of transformers (hub name or folder) that
+"""Models by name: the bundled transformer, our small networks, and any model of transformers (hub name or folder) that
 classifies images, videos or texts.
 
-Only safetensors are read, and no code of a checkpoint is run. A checkpoint that lacks weights of its backbone is
-refused, where transformers would go on with random ones.
+Only safetensors are read, and no code from a checkpoint is run. A checkpoint that lacks weights of its backbone is
+rejected, where transformers would continue with random ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from subbit.models.vgg import Vgg, VggSmall
 
 BUNDLED = {"subbit/vit-micro": Path(__file__).with_name("vit_micro")}
 BUNDLED_SHA256 = {"subbit/vit-micro": "1ae15e0efd3faa2e4a2133be32ac7363da6f745703c03598155adc94912e6ff6"}
-"""Of the weights, as published with this version: others would silently be another model under the same name."""
+"""Checksum of the published weights: other weights would silently be another model under the same name."""
 _OURS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
     "mlp": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
     "mnistfc": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
@@ -54,7 +54,7 @@ def _check(name: str, thing: Any) -> None:
 
 
 SMALL_MODELS: Registry[Callable[[tuple[int, ...], int], nn.Module]] = make_registry("model", _OURS, _check)
-"""Networks that are made from the shape of one example and the number of classes, ours and those of plugins."""
+"""Networks built from the shape of one example and the number of classes, built-in and from plugins."""
 INPUTS: dict[str, tuple[tuple[int, ...], str]] = {
     "mlp": ((1, 2, 3), "any shape"),
     "mnistfc": ((1, 2, 3), "any shape"),
@@ -63,11 +63,12 @@ INPUTS: dict[str, tuple[tuple[int, ...], str]] = {
     "char-lstm": ((1,), "texts (length,)"),
     "next-char": ((1,), "texts (length,)"),
 }
-"""Ranks of one example and the same in words; of all other small networks these are images."""
+"""Rank of one example and its description; all other small networks take images."""
 IMAGES = ((3,), "images (channels, height, width)")
 FROM_ZERO = ("mnistfc", "mlp-small")
-"""Pixels from 0 to 1, others from -1 to 1. A background of -1 adds up to noise in every unit where weights are drawn
-anew in every step, and a background of 0 to nothing."""
+"""Pixels from 0 to 1; for other networks from -1 to 1. If weights are redrawn in every step, a background of -1 adds
+noise to every unit and a background of 0 adds nothing.
+"""
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 
 
@@ -76,12 +77,13 @@ class ModelInfo:
     name: str
     description: str
     parameters: int | None
-    """Without the head for backbones; with 10 classes and the inputs that the description names for small networks.
-    None for those of plugins, which depend on the data set."""
+    """For backbones without the head; for small networks with 10 classes and the inputs given in the description. None
+    for networks of plugins, which depend on the data set.
+    """
 
 
 def model_names() -> list[ModelInfo]:
-    """What `subbit list models` shows. Any other vision model of transformers loads by its hub name or folder."""
+    """The models that `subbit list models` shows. Other models of transformers load by their hub name or folder."""
     theirs = [ModelInfo(name, first_line(SMALL_MODELS[name]), None) for name in SMALL_MODELS if name not in _OURS]
     return [
         ModelInfo(
@@ -123,9 +125,9 @@ def load_classifier(
     input_shape: tuple[int, ...] | None = None,
     revision: str = "main",
 ) -> nn.Module:
-    """The network of that name with a fresh linear head of `classes` units.
+    """Load the network of that name with a new linear head of `classes` units.
 
-    `pretrained=False` is the same architecture with random weights. Whatever is random is drawn from `key`. Small
+    `pretrained=False` is the same architecture with random weights. All random values are drawn from `key`. Small
     networks are always random and need `input_shape`, the shape of one example. `revision` is that of a hub model.
     """
     if classes < 1:
@@ -149,7 +151,7 @@ def load_classifier(
 
 
 def is_small(name: str) -> bool:
-    """Whether that is one of `SMALL_MODELS`. Plugins are looked for only if it cannot be anything else."""
+    """Whether it is one of `SMALL_MODELS`. Plugins are loaded only if the name cannot be anything else."""
     elsewhere = name in BUNDLED or "/" in name or Path(name).expanduser().is_dir()
     return SMALL_MODELS.has(name) if elsewhere else name in SMALL_MODELS
 
@@ -175,7 +177,7 @@ def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | Non
     if not isinstance(network, nn.Module):
         raise ModelError(f"model {name!r}: made {type(network).__name__}, needs a torch.nn.Module")
     if not isinstance(network, SmallNetwork):
-        return network  # Somebody else's: inputs come as they are, and whatever it has drawn stays.
+        return network  # From a plugin: inputs are not preprocessed and its random weights are kept.
     if network.preprocess is None and not isinstance(network, CharLstm):
         middle, width = (0.0, 1.0) if name in FROM_ZERO else (0.5, 0.5)
         network.preprocess = Preprocess(network.image_size, mean=middle, std=width)
@@ -211,7 +213,7 @@ def _transformers_model(
 
 
 def _normalisation(source: str, revision: str, clip: bool) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of the pixels that the model was trained on, from the file beside its weights."""
+    """Mean and standard deviation of the pixels that the model was trained on, from the file next to its weights."""
     settings = _preprocessor_settings(source, revision)
     if settings.get("do_normalize") is False:
         return [0.0], [1.0]
@@ -235,7 +237,7 @@ def _preprocessor_settings(source: str, revision: str) -> dict[str, Any]:
         try:
             path = Path(hf_hub_download(source, file_name, revision=revision))
         except LocalEntryNotFoundError:
-            raise  # Not reachable is not the same as not there: another normalisation would silently be another model.
+            raise  # Unreachable does not mean missing: another normalisation would silently be another model.
         except EntryNotFoundError:
             return {}
     settings = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -246,7 +248,7 @@ def _preprocessor_settings(source: str, revision: str) -> dict[str, Any]:
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """What transformers, the hub and safetensors raise becomes one line that says what to do."""
+    """Turn errors of transformers, the hub and safetensors into one line that says what to do."""
     from safetensors import SafetensorError
 
     try:
@@ -261,7 +263,7 @@ def explained(name: str) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars and loading tables of transformers inside our own output."""
+    """Suppress the progress bars and loading tables of transformers."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

@@ -1,15 +1,15 @@
-"""Masks of random networks as they were first trained: all data in one place, every weight frozen.
+"""Masks of random networks as originally trained: on centralised data, with all weights frozen.
 
     TopMask        w = w0 on the share `keep` of each tensor with the largest |s|, else 0     dL/ds = g * w0 * sign(s)
     RescaledMask   w = w0 * m * size / ones, tensor by tensor, m ~ Bern(sigmoid(s))           as for BernoulliMask
 
 TopMask is edge-popup: Ramanujan, Wortsman, Kembhavi, Farhadi, Rastegari, "What's hidden in a randomly weighted neural
-network?", CVPR 2020. Its straight-through estimator passes dL/dm to the magnitude |s| that is ranked, hence the sign: a
-weight that the loss wants moves away from zero, on whichever side its score is.
+network?", CVPR 2020. Its straight-through estimator passes dL/dm to the magnitude |s| that is ranked, hence the sign:
+the score of a weight that lowers the loss moves away from zero, whatever its sign.
 
 RescaledMask is the dynamic weight rescaling of Zhou, Lan, Liu, Yosinski, "Deconstructing lottery tickets: zeros, signs,
-and the supermask", NeurIPS 2019: the fewer weights are drawn, the larger they get. The factor counts as a constant in
-the gradient.
+and the supermask", NeurIPS 2019: the fewer weights are drawn, the larger they are scaled. The gradient treats the
+factor as a constant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from subbit.models.template import Template
 
 
 class TopMask(Reparametrisation):
-    """Exactly the same share of every tensor is kept; nothing is drawn."""
+    """Keeps exactly the same share of every tensor. Deterministic."""
 
     def __init__(self, initial: Tensor, template: Template, keep: float) -> None:
         if not 0.0 < keep <= 1.0:
@@ -46,17 +46,17 @@ class TopMask(Reparametrisation):
 
     def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
         torch.mul(gradient, self.initial, out=out)
-        # sign(0) counts as 1, or a score of zero would never leave its place.
+        # sign(0) counts as 1, or a score of zero would never change.
         out.mul_(torch.where(trained.detach() >= 0, 1.0, -1.0))
 
 
 def kept_count(count: int, keep: float) -> int:
-    """How many of so many weights are kept: at least one, or nothing would pass the layer."""
+    """How many of `count` weights are kept: at least one, or nothing would pass the layer."""
     return max(1, round(keep * count))
 
 
 def largest(magnitudes: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
-    """Where the `count` largest are: exactly so many, ties go to the lower index."""
+    """Mask of exactly `count` largest values; ties go to the lower index."""
     cut = np.partition(magnitudes, magnitudes.size - count)[magnitudes.size - count]
     kept: NDArray[np.bool_] = magnitudes > cut
     ties = np.flatnonzero(magnitudes == cut)
@@ -67,7 +67,7 @@ def largest(magnitudes: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
 
 
 class RescaledMask(BernoulliMask):
-    """A BernoulliMask of ones, whose bits then become weights of about the same total size whatever was drawn."""
+    """A BernoulliMask of ones whose bits are scaled, so that the total size of the weights stays about the same."""
 
     def __init__(self, initial: Tensor, template: Template) -> None:
         super().__init__(torch.ones_like(initial))
@@ -88,10 +88,10 @@ class RescaledMask(BernoulliMask):
         self._scale(weights)
 
     def _scale(self, weights: Tensor) -> None:
-        """From bits (or their chances) to weights; the factors stay for the gradient of the same step."""
+        """Scale bits (or their probabilities) to weights and keep the factors for the gradient of the same step."""
         views = (self.template.views(vector) for vector in (weights, self.frozen, self._factors))
         for bits, frozen, factors in zip(*views, strict=True):
-            ones = float(bits.sum(dtype=torch.float64)) or 1.0  # Of no ones at all every weight is zero anyway.
+            ones = float(bits.sum(dtype=torch.float64)) or 1.0  # Without any ones every weight is zero anyway.
             torch.mul(frozen, bits.numel() / ones, out=factors)
         weights.mul_(self._factors)
 
@@ -107,15 +107,16 @@ def signed_weights(
     share: float = 1.0,
     gain: float = math.sqrt(2),
 ) -> Tensor:
-    """A copy that keeps the signs of the weights and gives all weights of a tensor one size. Biases and norms stay.
+    """Copy that keeps the signs of the weights and gives all weights of a tensor the same magnitude. Biases and norms
+    are not changed.
 
-    deviation   the standard deviation of the tensor (Zhou et al.)
-    fan-in      gain / sqrt(share * fan-in), the Kaiming constant (Ramanujan et al.); `share` of the inputs is kept
+        deviation   the standard deviation of the tensor (Zhou et al.)
+        fan-in      gain / sqrt(share * fan-in), the Kaiming constant (Ramanujan et al.); `share` of the inputs is kept
     """
     signed = initial.clone()
     for view in template.views(signed):
         if view.dim() < 2:
-            continue  # It has no fan-in, and the constant of its layer would drown what it is for.
+            continue  # It has no fan-in, and the constant of its layer would be far too large.
         fan_in = math.prod(view.shape[1:])
         size = float(view.std(correction=0)) if spread == "deviation" else gain / math.sqrt(share * fan_in)
         view.copy_(torch.where(view >= 0, size, -size))

@@ -3,12 +3,12 @@
 Tanaka, Kunin, Yamins, Ganguli: "Pruning neural networks without any data by iteratively conserving synaptic flow",
 NeurIPS 2020 (SynFlow).
 
-    R = sum of the outputs for an input of ones, with |w| in the place of every parameter w
+    R = sum of the outputs for an input of ones, with every parameter w replaced by |w|
     saliency = |w dR/dw|;  in each of n iterations all but the share keep^(i / n) of the largest become zero
 
-Two machines that prune the same network must keep the same weights, and the last digits of a matrix product differ
-between machines. So the flow is computed in float64 and its result rounded to float32: only weights whose saliencies
-differ by less than a rounding could change places. Ties go to the larger weight, then to the lower index.
+All machines that prune the same network must keep the same weights, but the last digits of a matrix product differ
+between machines. So the flow is computed in float64 and rounded to float32: only weights whose saliencies differ by
+less than a rounding error could be ranked differently. Ties go to the larger weight, then to the lower index.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Values = NDArray[np.floating[Any]]
 
 
 def input_of_ones(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A batch of one input; bytes are white (255), which a network scales to one."""
+    """A batch of one input of ones; uint8 inputs are 255, which a network scales to one."""
     return torch.full((1, *shape), 255 if dtype == torch.uint8 else 1, dtype=dtype)
 
 
 def surviving_places(
     flat: FlatModel, ones: Tensor | None, keep: float, iterations: int = 1, per_tensor: bool = True
 ) -> Places:
-    """Places of the flat vector that are not pruned, in order; without an input the largest weights survive.
+    """Positions of the flat vector that are not pruned, ascending. Without an input the largest weights survive.
 
-    `per_tensor` keeps the same share of every tensor. Ranked all together, whole tensors may go: the conservation law
-    that spares them in chains of ReLU layers holds for neither attention nor normalisation.
+    `per_tensor` keeps the same share of every tensor. With a global ranking whole tensors may be pruned: the
+    conservation law that protects them in chains of ReLU layers holds for neither attention nor normalisation.
     """
     network = copy.deepcopy(flat.module).double().eval()
     parameters = dict(network.named_parameters(remove_duplicate=False))
@@ -72,7 +72,7 @@ def _saliencies(network: nn.Module, selected: Sequence[Tensor], ones: Tensor | N
     try:
         flow = network(ones).sum()
         gradients = torch.autograd.grad(flow, selected, allow_unused=True)
-    except Exception as error:  # Any module may come here, and fail in any way.
+    except Exception as error:  # Any module may be given and can fail in any way.
         raise ModelError(f"no flow through {type(network).__name__} in float64, prune by magnitude: {error}") from error
     if not torch.isfinite(flow):
         raise ModelError(f"the flow through {type(network).__name__} is {flow.item()}, no saliency can be had from it")
@@ -93,7 +93,7 @@ def _largest(saliency: Values, magnitude: Values, share: float) -> NDArray[np.bo
 
 
 def _in_float64(layer: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """Modules that make their inputs float32 themselves would meet weights in float64."""
+    """Convert the inputs to float64 like the weights, also in modules that produce float32."""
 
     def wide(value: Any) -> Any:
         return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

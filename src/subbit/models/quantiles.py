@@ -1,6 +1,6 @@
-"""Distributions as tables of quantiles: an integer chooses the entry, so that every machine draws the same value.
+"""Distributions as tables of quantiles: an integer selects the entry, so that every machine draws the same value.
 
-Entries are rounded, coarsely enough that the last digit of a machine's mathematical functions does not show.
+Entries are rounded coarsely enough to hide last-digit differences between math libraries.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def normal_table() -> NDArray[np.float32]:
 def beta_table(shape: float) -> NDArray[np.uint32]:
     """1024 quantiles of Beta(shape, shape) in units of 2^-32, to 16 significant bits, none 0.
 
-    Below the median, x = t^(1 / power) with power = min(shape, 1) turns the density into
-    x^(shape - power) (1 - x)^(shape - 1) dt, which is bounded; above, the distribution is the mirror image.
+    Below the median, x = t^(1 / power) with power = min(shape, 1) turns the density into x^(shape - power) (1 -
+    x)^(shape - 1) dt, which is bounded; above it the distribution is mirrored.
     """
     power = min(shape, 1.0)
     below = np.linspace(0.0, 0.5**power, 1 << 14) ** (1 / power)

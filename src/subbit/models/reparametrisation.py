@@ -1,4 +1,4 @@
-"""From the vector that is trained to the weights of the network, and the gradient back.
+"""Maps from the trained vector to the weights of the network, and the gradient back.
 
     Identity        w = s                                dL/ds = g
     BernoulliMask   w = w0 * [u < theta]                 dL/ds = g * w0 * theta (1 - theta)
@@ -7,9 +7,9 @@
 
 with theta = sigmoid(s), u uniform, g = dL/dw. A sampled bit has no derivative: the straight-through estimator (Bengio,
 Leonard, Courville, "Estimating or propagating gradients through stochastic neurons", 2013) passes dL/dm to theta as if
-the bit were theta itself. Masks on frozen weights: Zhou et al., "Deconstructing lottery tickets", NeurIPS 2019; Isik
-et al., "Sparse random networks for communication-efficient federated learning" (FedPM), ICLR 2023, whose published code
-has one more factor theta in the gradient (`straight_through="theta"`): weights of small theta hardly come back then.
+the bit were theta itself. Masks on frozen weights: Zhou et al., "Deconstructing lottery tickets", NeurIPS 2019; Isik et
+al., "Sparse random networks for communication-efficient federated learning" (FedPM), ICLR 2023. FedPM's published code
+has one more factor theta in the gradient (`straight_through="theta"`), so weights with small theta hardly recover.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from subbit.core.errors import ModelError
 from subbit.core.jit import njit
 
 SCORE_LIMIT = 10.0
-"""sigmoid(10) = 0.99995. From about 17 on theta is 1.0 in float32, its derivative zero, and the score stuck there."""
-CHUNK = 1 << 16  # Places drawn at a time: what is between two steps stays in the cache.
+"""sigmoid(10) = 0.99995. From about 17 on theta is 1.0 in float32, so the derivative is zero and the score stuck."""
+CHUNK = 1 << 16  # Positions drawn at a time, so that intermediate results stay in the cache.
 SHIFT_8 = np.uint32(8)
 UNIT_24 = np.float32(2.0**-24)  # 24 random bits are exact in float32.
 
@@ -36,7 +36,7 @@ Array = NDArray[np.float32]
 
 
 def clamp_scores_(scores: Tensor) -> Tensor:
-    """Keep scores where their sigmoid still has a gradient. In place, to be called after each step."""
+    """Clamp scores to the range where their sigmoid has a gradient. In place; call it after each step."""
     return scores.clamp_(-SCORE_LIMIT, SCORE_LIMIT)
 
 
@@ -47,11 +47,11 @@ class Reparametrisation(ABC):
 
     @abstractmethod
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
-        """Derive the weights, in place; whatever is drawn is drawn from `key`."""
+        """Compute the weights in place. All random values are drawn from `key`."""
 
     @abstractmethod
     def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
-        """dL/d trained, written to `out`, from dL/d weights."""
+        """Compute dL/d trained from dL/d weights and write it to `out`."""
 
 
 class Identity(Reparametrisation):
@@ -68,7 +68,7 @@ class Identity(Reparametrisation):
 
 
 class _Mask(Reparametrisation):
-    """Scores are trained, weights stay frozen: what the two kinds of mask share."""
+    """Base class of the masks: scores are trained, weights stay frozen."""
 
     def __init__(self, initial: Tensor) -> None:
         self.size = initial.numel()
@@ -76,7 +76,7 @@ class _Mask(Reparametrisation):
         self._theta = torch.empty(self.size)
 
     def _probabilities(self, trained: Tensor) -> Array:
-        """theta, in a buffer of its own that the next call overwrites."""
+        """theta, in a buffer that the next call overwrites."""
         _array(trained, self.size, "trained")
         return torch.sigmoid(trained.detach(), out=self._theta).numpy()
 
@@ -90,7 +90,7 @@ class _Mask(Reparametrisation):
 
 
 class BernoulliMask(_Mask):
-    """Each weight is kept with probability theta; a new mask in every step."""
+    """Keeps each weight with probability theta; draws a new mask in every step."""
 
     def __init__(self, initial: Tensor, straight_through: Literal["identity", "theta"] = "identity") -> None:
         if straight_through not in ("identity", "theta"):
@@ -110,16 +110,16 @@ class BernoulliMask(_Mask):
             out.mul_(self._theta)
 
     def expected(self, trained: Tensor, weights: Tensor) -> None:
-        """w0 * theta: the mean of all masked networks."""
+        """w0 * theta: the mean over all masks."""
         np.multiply(self.initial, self._probabilities(trained), out=_array(weights, self.size, "weights"))
 
     def thresholded(self, trained: Tensor, weights: Tensor) -> None:
-        """w0 * [theta >= 1/2]: the likeliest of all masked networks."""
+        """w0 * [theta >= 1/2]: the most likely mask."""
         self._write_thresholded(trained, weights, 0.5)
 
 
 class ThresholdMask(_Mask):
-    """Each weight is kept where theta reaches a threshold; nothing is drawn."""
+    """Keeps each weight whose theta reaches a threshold. Deterministic."""
 
     def __init__(self, initial: Tensor, threshold: float = 0.5) -> None:
         if not 0.0 <= threshold <= 1.0:
@@ -132,7 +132,7 @@ class ThresholdMask(_Mask):
 
 
 class SignMask(Reparametrisation):
-    """Each surviving weight keeps its size and learns its sign, sign(0) being 1; all others are zero."""
+    """Each surviving weight keeps its magnitude and learns its sign, with sign(0) = 1; all others are zero."""
 
     def __init__(self, initial: Tensor, survivors: Tensor) -> None:
         self.size = survivors.numel()
@@ -147,12 +147,12 @@ class SignMask(Reparametrisation):
         weights.zero_().index_copy_(0, self.survivors, self.initial * factors)
 
     def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
-        # Beyond 1 a score would only drift away from the sign that it already has.
+        # Beyond 1 a score would only move further in the direction of its sign.
         torch.mul(gradient[self.survivors] * self.initial, trained.detach().abs() <= 1, out=out)
 
 
 def _array(tensor: Tensor, size: int, name: str) -> Array:
-    """The memory of a tensor as numpy sees it, checked: kernels do not check bounds."""
+    """The memory of a tensor as a numpy array, after checking it: kernels do not check bounds."""
     if tensor.shape != (size,) or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
         raise ModelError(
             f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}: needs float32 ({size},) on the CPU"

@@ -1,12 +1,13 @@
-"""Which parameters are trained: a small language, from text to names.
+"""Select the parameters to train with a small language.
 
     selection = term { "+" term }           the union of its terms
     term      = where [ ":" kinds ]
     where     = "all" | "head" | "backbone" | "last N blocks" | "block N" | a pattern over names such as "*attention*"
     kinds     = kind { ("&" | ",") kind }   kind = "weights" | "biases" | "norms" | "all" (the default)
 
-`norms` are the parameters of normalisation layers; of all others, `weights` have two dimensions or more and `biases`
-fewer (whatever their name, e.g. the layer scales of DINOv2). `backbone` is all but the head. `block 0` is the first.
+`norms` are the parameters of normalisation layers. Of all others, `weights` have at least two dimensions and `biases`
+fewer (whatever their name, e.g. the layer scales of DINOv2). `backbone` is everything but the head. `block 0` is the
+first.
 
     "last 5 blocks: weights"          what DeltaMask masks
     "last 5 blocks: weights + head"   the same, and the head
@@ -27,9 +28,7 @@ from subbit.core.errors import ModelError
 KINDS = ("weights", "biases", "norms", "all")
 PLACES = ("all", "head", "backbone", "last N blocks", "block N")
 HEAD_NAMES = ("head", "classifier", "fc")
-NORM_CLASS = re.compile(
-    r"norm(\dd)?$", re.IGNORECASE
-)  # BatchNorm2d, LayerNorm, RMSNorm and what others derive from them
+NORM_CLASS = re.compile(r"norm(\dd)?$", re.IGNORECASE)  # BatchNorm2d, LayerNorm, RMSNorm and their subclasses
 
 
 def select_parameters(module: nn.Module, selection: str) -> list[str]:
@@ -64,7 +63,7 @@ def parameter_kinds(module: nn.Module) -> dict[str, str]:
 
 
 def find_blocks(module: nn.Module) -> tuple[str, int]:
-    """Name and length of the list of blocks: the longest list of layers that have one class and parameters."""
+    """Name and length of the list of blocks: the longest list of layers that have parameters and one class."""
     best = ("", 0)
     for name, candidate in module.named_modules():
         if not isinstance(candidate, nn.ModuleList | nn.Sequential):
@@ -82,7 +81,7 @@ def find_blocks(module: nn.Module) -> tuple[str, int]:
 
 
 def find_head(module: nn.Module) -> str:
-    """Name of the head: the top-level submodule called head, classifier or fc, else the last linear layer."""
+    """Name of the head: the top-level submodule called head, classifier or fc, or the last linear layer."""
     children = dict(module.named_children())
     for name in HEAD_NAMES:
         if name in children and any(True for _ in children[name].parameters()):
@@ -103,7 +102,7 @@ def _parse_kinds(selection: str, words: str) -> set[str]:
 
 
 def _parse_place(module: nn.Module, selection: str, where: str) -> Callable[[str], bool]:
-    """The test whether a parameter name lies in that place."""
+    """A predicate: whether a parameter name is in that part of the module."""
     if where == "all":
         return lambda name: True
     if where in ("head", "backbone"):

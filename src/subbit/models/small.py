@@ -1,8 +1,8 @@
-"""Small networks of our own, all with the last linear layer called `head`.
+"""Built-in small networks. The last linear layer of each is called `head`.
 
 `Conv4`, `Conv6` and `Conv10` are those of FedPM (Isik et al., ICLR 2023): pairs of 3x3 convolutions, no normalisation,
 each pair pooled by two, then dense layers of 256 and 256 units. With 28x28 grey images Conv4 has 1,933,258 parameters.
-`mlp` on 784 inputs is the 784-300-100-10 network of lottery tickets, 266,610 parameters.
+`mlp` on 784 inputs is the 784-300-100-10 network of the lottery ticket papers, 266,610 parameters.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from subbit.core.errors import ModelError
 
 
 class SmallNetwork(nn.Module):
-    """Features of an input, and a linear head on them. `preprocess`, where given, turns images of bytes into floats."""
+    """Features of an input and a linear head. `preprocess`, if given, turns uint8 images into floats."""
 
     head: nn.Linear
     image_size: int | None = None
-    """Side to which images are resized before the network sees them; None: they come as they are."""
+    """Side to which images are resized before they reach the network; None keeps their size."""
 
     def __init__(self) -> None:
         super().__init__()

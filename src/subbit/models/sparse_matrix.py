@@ -4,12 +4,12 @@ Villani, Natale, Mallmann-Trenn: "Trading-off Accuracy and Communication Cost in
 has `degree` values at distinct columns, drawn from N(0, scale_i^2). Q is never sent and never stored densely: every
 machine draws it from a key. The entry number e = degree * i + k has one 64-bit hash h of (key, e):
 
-    column   Floyd's choice without replacement: t = floor(h >> 32, scaled to 0..columns - degree + k), or, where the
+    column   Floyd's choice without replacement: t = floor(h >> 32, scaled to 0..columns - degree + k), or, if the
              row has t already, the largest of that range. Every set of columns is equally likely.
     value    quantile number h mod 4096 of the normal distribution, from a table of multiples of 2^-16
 
-Integers decide both, so that no libm's last digit shows. What is kept is 6 bytes per entry; a matrix that would take
-more than `STORED_BYTES` that way is drawn anew, block by block, whenever it is used.
+Both depend on integers only, so differences between math libraries have no effect. Stored entries take 6 bytes each. A
+matrix that would need more than `STORED_BYTES` is redrawn, block by block, whenever it is used.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Levels = NDArray[np.uint16]
 
 STORED_BYTES = 1 << 28
 BLOCK_ENTRIES = 1 << 18
-"""Drawn at a time where nothing is stored: 1.5 MB."""
+"""Number of entries drawn at a time if nothing is stored: 1.5 MB."""
 LEVEL_MASK = np.uint64(NORMAL_LEVELS - 1)
 SHIFT_8, SHIFT_32, ONE = np.uint32(8), np.uint64(32), np.uint64(1)
 UNIT_24 = np.float32(2.0**-24)
 
 
 class Projection:
-    """Q: one row per weight, `columns` columns, `degree` values in each row, all of it from `key`."""
+    """Q: one row per weight, `columns` columns, `degree` values in each row, all drawn from `key`."""
 
     def __init__(
         self, scales: NDArray[np.floating], columns: int, degree: int, key: int, stored_bytes: int = STORED_BYTES
@@ -59,7 +59,7 @@ class Projection:
             self._stored = self._draw(0, self.rows, np.zeros(columns, dtype=np.bool_))
 
     def blocks(self) -> Iterator[tuple[slice, Columns, Levels]]:
-        """Rows with their columns and the levels of their values, both [rows, degree]."""
+        """Blocks of rows with their columns and the levels of their values, both [rows, degree]."""
         if self._stored is not None:
             yield slice(0, self.rows), *self._stored
             return
@@ -92,7 +92,7 @@ class Projection:
             _scatter(columns, levels, normal_table(), self.scales[rows], values[rows], out)
 
     def dense(self) -> Array:
-        """The whole matrix: for tests and small examples."""
+        """The whole matrix, for tests and small examples."""
         matrix = np.zeros((self.rows, self.columns), dtype=np.float32)
         for rows, columns, levels in self.blocks():
             values = normal_table()[levels] * self.scales[rows, None]
@@ -102,7 +102,7 @@ class Projection:
     def empty_columns(self) -> int:
         """Columns without any entry: trained values that no weight depends on.
 
-        columns * (1 - degree / columns)^rows are to be expected.
+        The expected number is columns * (1 - degree / columns)^rows.
         """
         used = np.zeros(self.columns, dtype=np.bool_)
         for _, columns, _ in self.blocks():
@@ -110,16 +110,16 @@ class Projection:
         return int(self.columns - used.sum())
 
     def fingerprint(self) -> str:
-        """Eight letters that differ where Q differs: who has another one should refuse the values."""
+        """Eight characters that differ if Q differs: a receiver with another Q should reject the values."""
         shape = np.array([self.rows, self.columns, self.degree, self.key], dtype="<u8")
         return blake2b(shape.tobytes() + self.scales.astype("<f4").tobytes(), digest_size=4).hexdigest()
 
 
 class Projected(Reparametrisation):
-    """w = base + Q z with z ~ Bern(clip(s)) drawn anew in every step, or z = clip(s) itself (`continuous`).
+    """w = base + Q z with z ~ Bern(clip(s)), redrawn in every step, or z = clip(s) itself (`continuous`).
 
-    The gradient is that of z = s, gated where s has left (0, 1): `strict` stops it there, which holds a place at 0 or
-    1 for ever; `inward` lets it pass where its step leads back. With `key` every step draws the same uniforms.
+    The gradient is that of z = s, gated where s is outside of (0, 1): `strict` stops it, so a value stays at 0 or 1 for
+    ever; `inward` lets it pass if the step leads back. With `key` every step draws the same uniforms.
     """
 
     def __init__(
@@ -161,9 +161,9 @@ class Projected(Reparametrisation):
 
 
 def fan_ins(flat: FlatModel) -> NDArray[np.int64]:
-    """For every weight of the flat model, how many inputs its neuron has: a bias has those of the matrix beside it.
+    """For every weight of the flat model, the number of inputs of its neuron; a bias has those of its matrix.
 
-    A vector that stands alone, e.g. the gains of a normalisation, counts its own length.
+    A vector without a matrix, e.g. the gains of a normalisation layer, counts its own length.
     """
     found = np.empty(flat.template.size, dtype=np.int64)
     start = 0
@@ -180,7 +180,7 @@ def fan_ins(flat: FlatModel) -> NDArray[np.int64]:
 
 
 def _check(array: Array, size: int, name: str) -> None:
-    """Kernels do not check bounds."""
+    """Check the array, since kernels do not check bounds."""
     if array.shape != (size,) or array.dtype != np.float32:
         raise ModelError(f"{name} is {array.dtype} {array.shape}: needs float32 ({size},)")
 
@@ -189,7 +189,7 @@ def _check(array: Array, size: int, name: str) -> None:
 def _draw_rows(
     key: np.uint64, first_row: int, width: int, taken: NDArray[np.bool_], columns: Columns, levels: Levels
 ) -> None:
-    """`taken` is all false, before and after."""
+    """`taken` must be all false and is all false afterwards."""
     rows, degree = columns.shape
     for row in range(rows):
         entry = np.uint64(first_row + row) * np.uint64(degree) + key

@@ -1,14 +1,14 @@
-"""SGD with momentum under a mask: frozen places stay as they are, to the last bit.
+"""SGD with momentum under a mask: frozen positions stay bit-identical.
 
-Algorithm 1 of Parpikhodjaev et al., "Sparse Updates as a Regularizer in Federated Learning" (SparseSGDM), masks the
-gradient alone. With a mask M that changes between steps that is not the constraint it is meant to be: a place that
-becomes frozen goes on moving by what its momentum v still holds. With g = dL/dw + weight_decay * w:
+Algorithm 1 of Parpikhodjaev et al., "Sparse Updates as a Regularizer in Federated Learning" (SparseSGDM), masks only
+the gradient. If the mask M changes between steps, this does not freeze a position: it keeps moving by its remaining
+momentum v. With g = dL/dw + weight_decay * w:
 
-    none     v = momentum v + M g           w = w - rate v          the paper's; frozen places move on by inertia
-    buffer   v = M (momentum v + g)         w = w - rate v          a frozen place forgets its momentum
-    update   v = momentum v + g             w = w - rate M v        a frozen place gathers momentum for later
+    none     v = momentum v + M g           w = w - rate v          the paper's; frozen positions keep moving
+    buffer   v = M (momentum v + g)         w = w - rate v          a frozen position loses its momentum
+    update   v = momentum v + g             w = w - rate M v        a frozen position accumulates momentum for later
 
-Under `buffer` and `update`, and under `none` as long as the mask never changes, frozen places keep their bits.
+Frozen positions stay bit-identical under `buffer` and `update`, and under `none` if the mask never changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MomentumPolicy = Literal["none", "buffer", "update"]
 
 
 class SparseSGDM(torch.optim.Optimizer):
-    """Trains one tensor; `frozen`, of its shape, is true where it must not change."""
+    """Trains one tensor; `frozen`, of the same shape, is true where it must not change."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class SparseSGDM(torch.optim.Optimizer):
         self.freeze(frozen)
 
     def freeze(self, frozen: Tensor) -> None:
-        """Another mask from the next step on; the momentum stays."""
+        """Set a new mask from the next step on; the momentum is kept."""
         (trained,) = self.param_groups[0]["params"]
         if frozen.dtype != torch.bool or frozen.shape != trained.shape:
             raise ConfigError(
@@ -61,7 +61,7 @@ class SparseSGDM(torch.optim.Optimizer):
         (trained,) = group["params"]
         gradient = trained.grad.add(trained, alpha=group["weight_decay"]) if group["weight_decay"] else trained.grad
         velocity: Tensor = self.state[trained].setdefault("momentum", torch.zeros_like(trained))
-        # Places are filled with zeros and not multiplied by them: 0 * inf is not 0, and -0.0 is not the bits of 0.0.
+        # Fill with zeros instead of multiplying: 0 * inf is not 0, and -0.0 and 0.0 have different bits.
         if self.mask_momentum == "none":
             velocity.mul_(group["momentum"]).add_(gradient.masked_fill(self.frozen, 0.0))
             trained.add_(velocity, alpha=-group["lr"])

@@ -1,18 +1,18 @@
-"""The layers of a masked network, their groups, and the structure that pruning leaves of them.
+"""Layers of a masked network, their groups, and the structure that remains after pruning.
 
-A layer is one tensor of masked weights, seen as rows x columns x cells: outputs, inputs and, of a convolution, the
-places of its kernel. Its *groups* are the rows and the columns (filters and channels): a row without a one is a unit
-that nothing enters, a column without a one a unit that nobody reads, and either can be cut out of the network.
+A layer is one tensor of masked weights, viewed as rows x columns x cells: outputs, inputs and, for a convolution, the
+positions of its kernel. Its *groups* are the rows and the columns (filters and channels). A row without a one is a unit
+without inputs, a column without a one is a unit whose output is unused; both can be removed from the network.
 
     group lasso   R(s) = sum over rows and columns g of sqrt(eps + sum_{i in g} sigmoid(s_i)^2)
 
-over the elements that were not pruned (Yuan and Lin, "Model selection and estimation in regression with grouped
-variables", 2006; as paper 004 uses it, without the factor sqrt(|g|) of the original, which `scaled` brings back).
-Epsilon keeps the gradient of a group of zeros a number: it is zero.
+over the elements that are not pruned (Yuan and Lin, "Model selection and estimation in regression with grouped
+variables", 2006; as in paper 004 without the factor sqrt(|g|) of the original, which `scaled` adds). Epsilon keeps the
+gradient of an all-zero group finite: it is zero.
 
-A *structure* says which units of the last layers survived, a unit being an element or a whole row. How many survive is
-the same for every client and known before any of them prunes, so a structure from the wire can be checked, and the bits
-inside it have a known length.
+A *structure* tells which units of the last layers survive; a unit is an element or a whole row. The number of survivors
+is the same for every client and known before pruning, so a received structure can be checked, and the bits inside it
+have a known length.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from subbit.models.flat import FlatModel
 from subbit.models.select import find_head, parameter_kinds
 
 EPSILON = 1e-12
-GATES = 4  # Rows of an LSTM's weights: input, forget, cell and output gate, one quarter each.
+GATES = 4  # Row blocks of an LSTM's weights: input, forget, cell and output gate, one quarter each.
 
 Booleans = NDArray[np.bool_]
 Values = NDArray[np.floating[Any]]
@@ -39,7 +39,7 @@ Values = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Layer:
-    """Masked weights of one tensor: `rows * columns * cells` places of the flat vector from `offset` on."""
+    """Masked weights of one tensor: `rows * columns * cells` positions of the flat vector, starting at `offset`."""
 
     name: str
     owner: str
@@ -49,7 +49,7 @@ class Layer:
     columns: int
     cells: int
     classifier: bool
-    """Its rows are the classes."""
+    """Whether its rows are the classes."""
 
     @property
     def size(self) -> int:
@@ -61,14 +61,14 @@ class Layer:
 
 
 def places_of(layers: Sequence[Layer]) -> NDArray[np.int64]:
-    """Places of the flat vector, layer after layer."""
+    """Positions in the flat vector, layer by layer."""
     return np.concatenate(
         [np.zeros(0, np.int64), *(np.arange(layer.offset, layer.offset + layer.size) for layer in layers)]
     )
 
 
 def masked_layers(flat: FlatModel, mask_output_gate: bool) -> tuple[Layer, ...]:
-    """The selected weights, in order: all tensors of two dimensions or more, LSTMs without their output gate."""
+    """The selected weights, in order: all tensors with at least two dimensions; LSTMs without their output gate."""
     kinds, template = parameter_kinds(flat.module), flat.template
     try:
         head = find_head(flat.module)
@@ -108,7 +108,7 @@ def group_lasso(scores: Tensor, alive: Tensor, layers: Sequence[Layer], scaled: 
 
 
 def empty_groups(mask: Booleans, layers: Sequence[Layer]) -> tuple[int, int]:
-    """How many rows and how many columns of the layers have no one; `mask` holds the layers one after the other."""
+    """Number of rows and of columns without a one; `mask` holds the layers one after the other."""
     rows = columns = start = 0
     for layer in layers:
         values = mask[start : start + layer.size].reshape(layer.shape)
@@ -119,22 +119,22 @@ def empty_groups(mask: Booleans, layers: Sequence[Layer]) -> tuple[int, int]:
 
 
 class Structures:
-    """What the structures of all clients have in common: the pruned layers, their units, and how many survive.
+    """Properties shared by the structures of all clients: the pruned layers, their units, and how many survive.
 
-    A structure is a bit for each unit; as elements it is one for each masked place, where layers that are not pruned
-    belong to everybody.
+    A structure has one bit per unit. As elements it has one bit per masked position, and layers that are not pruned
+    belong to every structure.
     """
 
     def __init__(
         self, layers: Sequence[Layer], pruned_layers: int, keep_rate: float, whole_rows: bool, per_layer: bool
     ) -> None:
-        # The first module stays whole: what it drops, nothing behind it can bring back.
+        # The first module is never pruned: later layers cannot recover what it drops.
         owners = list(dict.fromkeys(layer.owner for layer in layers))[1:]
         pruned = set(owners[-pruned_layers:] if pruned_layers else [])
-        # Rows of the classifier are the classes: cut, a class could no longer be told.
+        # Rows of the classifier are the classes: without its row, a class could not be predicted.
         self.layers = [layer for layer in layers if layer.owner in pruned and not (whole_rows and layer.classifier)]
         self.places = places_of(self.layers)
-        """Of the flat vector: what is pruned."""
+        """Positions in the flat vector that can be pruned."""
         masked = places_of(layers)
         self._prunable = np.isin(masked, self.places)
         self._unit_sizes = [layer.columns * layer.cells if whole_rows else 1 for layer in self.layers]
@@ -144,12 +144,12 @@ class Structures:
         self.units = sum(self._units)
         kept = sum(count * size for count, size in zip(self._kept, self._unit_sizes, strict=True))
         self.kept_elements = masked.size - self.places.size + kept
-        """Masked places inside a structure, whichever it is."""
+        """Number of masked positions inside any structure."""
 
     def prune(self, saliency: Values, magnitude: Values) -> Booleans:
-        """The units that survive, from values at `places`: those whose saliencies add up to most.
+        """The units that survive, given values at `places`: those with the largest sums of saliencies.
 
-        Ties, as where nothing was learned, go to the larger weights, then to the lower place.
+        Ties, e.g. if nothing was learned, go to the larger weights, then to the lower position.
         """
         saliencies, magnitudes = self._sums(saliency), self._sums(magnitude)
         if self._per_layer:
@@ -158,7 +158,7 @@ class Structures:
         return _largest(np.concatenate(saliencies), np.concatenate(magnitudes), sum(self._kept))
 
     def _sums(self, values: Values) -> list[Values]:
-        """Of each unit, layer by layer."""
+        """Sum over each unit, layer by layer."""
         ends = np.cumsum([layer.size for layer in self.layers])
         pieces = [values[end - layer.size : end] for end, layer in zip(ends, self.layers, strict=True)]
         return [
@@ -167,13 +167,13 @@ class Structures:
         ]
 
     def elements(self, units: Booleans) -> Booleans:
-        """From units to masked places; all of them where nothing is pruned."""
+        """Expand units to masked positions; all of them if nothing is pruned."""
         inside = np.ones(self._prunable.size, dtype=np.bool_)
         inside[self._prunable] = np.repeat(units, np.repeat(self._unit_sizes, self._units))
         return inside
 
     def fault(self, units: Booleans) -> str:
-        """What is wrong with a structure that somebody else made; nothing where it could have come from `prune`."""
+        """What is wrong with a received structure; empty if `prune` could have made it."""
         ends = np.cumsum(self._units)
         found = [int(np.count_nonzero(units[end - size : end])) for end, size in zip(ends, self._units, strict=True)]
         if found == self._kept or (not self._per_layer and sum(found) == sum(self._kept)):
@@ -182,7 +182,7 @@ class Structures:
 
 
 def _largest(saliency: Values, magnitude: Values, count: int) -> Booleans:
-    order = np.lexsort((-magnitude, -saliency))  # The last key counts most; equal ones stay in the order of places.
+    order = np.lexsort((-magnitude, -saliency))  # The last key counts most; ties keep their order.
     kept = np.zeros(saliency.size, dtype=np.bool_)
     kept[order[:count]] = True
     return kept

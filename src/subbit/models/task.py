@@ -22,15 +22,15 @@ class Task:
     rounds: int
     clients: int
     participants: int
-    """Clients asked per round."""
+    """Number of clients selected per round."""
     pretrained: bool
     input_shape: tuple[int, ...]
-    """Of one input, without the batch."""
+    """Shape of one input, without the batch dimension."""
     input_type: torch.dtype
     job: str = ""
-    """Which run this is, in hexadecimal digits drawn at its start. Part of every frame's template."""
+    """Identifies this run: hexadecimal digits drawn at its start. Part of every frame's template."""
     examples: tuple[int, ...] = ()
-    """How many training examples each client has: no upload may speak of more."""
+    """Number of training examples of each client: no upload may claim more."""
 
     def most_examples(self, client: int) -> int:
         return self.examples[client] if client < len(self.examples) else MAXIMUM_EXAMPLES
@@ -43,4 +43,4 @@ class Turn:
     round_number: int
     client: int
     memory: dict[str, NDArray[Any]]
-    """What this client keeps between its turns. Starts empty; written by the client half."""
+    """What this client keeps between its turns. Initially empty; written by the client side."""

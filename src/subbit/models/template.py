@@ -1,4 +1,4 @@
-"""Names and shapes of what a flat vector holds: the receiver's own idea of what a frame must contain."""
+"""Names and shapes of the tensors in a flat vector: what a receiver expects a frame to contain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Template:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Where each tensor starts."""
+        """Start of each tensor."""
         return tuple(accumulate(self.counts, initial=0))[:-1]
 
     def views(self, flat: Tensor) -> list[Tensor]:
@@ -54,6 +54,6 @@ class Template:
         return [flat[offset : offset + count].view(shape) for offset, count, shape in pieces]
 
     def digest(self, salt: str = "") -> bytes:
-        """8 bytes that differ when a name, a shape, their order or the salt (the method and part of a frame) differ."""
+        """8 bytes that change with any name, shape, their order or the salt (the method and part of a frame)."""
         text = json.dumps([salt, self.names, self.shapes])
         return blake2b(text.encode(), digest_size=8).digest()

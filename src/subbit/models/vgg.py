@@ -1,11 +1,11 @@
 """VGG16 as published (Simonyan and Zisserman, ICLR 2015), and a narrow one that a CPU can train.
 
 Thirteen 3x3 convolutions with ReLU in five groups, each pooled by two, then two dense layers and the head; no
-normalisation. `vgg16` has the dense layers of the ImageNet form, 512 * 7 * 7 -> 4096 -> 4096, whatever the size of the
-images: what comes out of the last pooling is averaged or repeated to 7x7. With 10 classes these are 134,301,514
-parameters, 537.21 MB in float32, which is the size that FedMask (Li et al., SenSys 2021) prints for CIFAR-10.
+normalisation. `vgg16` has the dense layers of the ImageNet version, 512 * 7 * 7 -> 4096 -> 4096, for any image size:
+the output of the last pooling is averaged or repeated to 7x7. With 10 classes these are 134,301,514 parameters, 537.21
+MB in float32, which is the size that FedMask (Li et al., SenSys 2021) reports for CIFAR-10.
 
-Dropout is left out: a mask over weights is itself a random choice of connections, and methods should be compared alike.
+Dropout is left out: a mask over weights is already a random choice of connections, and methods should be comparable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALLEST_IMAGE = 2 ** len(GROUPS)
 
 
 class Vgg(SmallNetwork):
-    """Groups of convolutions of these widths; `side` is that of the map that the dense layers see."""
+    """Groups of convolutions of these widths; `side` is the size of the feature map that the dense layers see."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Vgg(SmallNetwork):
         dense: Sequence[int] = (4096, 4096),
     ) -> None:
         super().__init__()
-        # Five poolings leave nothing of an MNIST digit: smaller images are enlarged first.
+        # Five poolings leave nothing of an MNIST digit, so smaller images are enlarged first.
         self.image_size = SMALLEST_IMAGE if min(input_shape[1:]) < SMALLEST_IMAGE else None
         outputs = [width for width, length in zip(widths, GROUPS, strict=True) for _ in range(length)]
         self.convolutions = nn.ModuleList(
@@ -46,7 +46,7 @@ class Vgg(SmallNetwork):
         self.head = nn.Linear(sizes[-1], classes)
         self.side = side
         for layer in [*self.convolutions, *self.dense]:
-            # The default of torch shrinks the signal by about sqrt(6) a layer: after thirteen nothing arrives.
+            # The default of torch shrinks the signal by about sqrt(6) per layer: nothing is left after thirteen.
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)
 

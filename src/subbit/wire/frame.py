@@ -1,22 +1,22 @@
-"""One frame: one payload of one codec, with a header that binds it to its place in the run.
+"""One frame: one encoded payload and a header that ties it to its place in the run.
 
     offset  bytes  field            little-endian, 40 bytes, then the payload
          0      4  magic            b"SBIT"
          4      1  version          1
          5      1  direction        1 down (server to client), 2 up
-         6      1  part             which of the parts that the receiver expects in this direction, counted from 0
+         6      1  part             index among the parts that the receiver expects in this direction
          7      1  codec            number of the codec, see `subbit list codecs`
          8      8  template         hash of the names, shapes and order of the trained parameters
         16      4  round
         20      4  client           0xFFFFFFFF = everyone
-        24      4  examples         training examples behind an upload, 0 down
-        28      4  size             number of places (bits, counts or values)
+        24      4  examples         number of training examples of an upload, 0 for a broadcast
+        28      4  size             number of positions (bits, counts or values)
         32      4  payload length   in bytes
         36      4  checksum         CRC-32 of all other bytes: header without this field, then payload
 
-A receiver knows all of this but `examples` and the payload before the frame arrives: its `Address`. It compares, and
-allocates nothing from a number that it read. The checksum finds accidents, not attackers: keeping those out is the
-work of the transport (TLS), surviving them that of the codecs.
+The receiver knows all of this except `examples` and the payload before the frame arrives: its `Address`. It compares
+the header with it and never allocates memory based on a number it has read. The checksum detects accidental damage, not
+attacks: the transport (TLS) keeps attackers out, and codecs must survive hostile payloads.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Direction(IntEnum):
 
 @dataclass(frozen=True)
 class Address:
-    """What the receiver knows before the frame arrives. An address that exists fits into a header."""
+    """What the receiver knows before the frame arrives. The values are checked to fit into a header."""
 
     direction: Direction
     part: int
@@ -73,7 +73,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Header:
-    """The header as it was found. Nothing in it is to be believed before it was compared with an `Address`."""
+    """The header as received. Do not trust it before comparing it with an `Address`."""
 
     version: int
     direction: Direction
@@ -89,7 +89,7 @@ class Header:
 
 
 def pack_frame(payload: bytes, address: Address, examples: int = 0) -> bytes:
-    """The frame that `unpack_frame` with the same address takes apart."""
+    """Build the frame that `unpack_frame` reads with the same address."""
     _check_range("examples", examples, 0 if address.direction == Direction.DOWN else MAXIMUM_EXAMPLES)
     _check_range("payload length", len(payload), _MAXIMUM_U32)
     fields = _FIELDS.pack(
@@ -115,10 +115,10 @@ def unpack_frame(
     maximum_examples: int = MAXIMUM_EXAMPLES,
     maximum_payload: int | None = None,
 ) -> tuple[bytes, int]:
-    """Payload and number of examples of the frame that `expected` describes; `FrameError` for any other bytes.
+    """Return payload and number of examples of the frame that `expected` describes; `FrameError` for any other bytes.
 
-    `maximum_payload` is in bytes; without it 1024 + 8 per place, more than any codec needs, so that an absurd payload
-    is refused before a codec sees it.
+    `maximum_payload` is in bytes. The default is 1024 + 8 per position, more than any codec needs, so that an absurd
+    payload is rejected before a codec sees it.
     """
     header = read_header(data)
     for cause, found, wanted in (
@@ -142,10 +142,10 @@ def unpack_frame(
 
 
 def read_header(data: bytes) -> Header:
-    """The header of a frame that is whole and undamaged, compared with no expectation."""
+    """Parse the header of a complete, undamaged frame without comparing it with an address."""
     if data[: len(MAGIC)] != MAGIC:
         raise FrameError("not-a-frame", f"not a frame: {len(data)} bytes that begin {data[:4]!r}, expected {MAGIC!r}")
-    # The version before the length: another version may well have another header.
+    # Check the version before the length: another version may have another header.
     if len(data) > len(MAGIC) and data[len(MAGIC)] != VERSION:
         raise FrameError("version", f"frame has version {data[len(MAGIC)]}, expected {VERSION}")
     if len(data) < HEADER_BYTES:

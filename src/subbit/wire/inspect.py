@@ -1,4 +1,4 @@
-"""What a frame is, in words, without decoding its payload: behind `subbit inspect FRAME`."""
+"""Describe a frame without decoding its payload: used by `subbit inspect FRAME`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from subbit.wire.frame import EVERYONE, HEADER_BYTES, Direction, read_header
 
 
 def describe_frame(data: bytes) -> str:
-    """A few lines of text; `FrameError` for bytes that are not one whole, undamaged frame."""
+    """Return a few lines of text; `FrameError` for bytes that are not one complete, undamaged frame."""
     header = read_header(data)
     codec = next((codec for codec in registered_codecs() if codec.number == header.codec), None)
     who = "everyone" if header.client == EVERYONE else str(header.client)

@@ -1,9 +1,9 @@
-"""What was sent: one entry per frame and receiver or sender, with the measured length of the frame.
+"""Byte ledger: one entry per frame and client, with the measured length of the frame.
 
-Three sums that do not overlap: uplink and downlink of the rounds, and one-off costs (the head phase, a structure sent
-once), whichever way they went. Bits per parameter are 8 * bytes / (size * client turns), where a client turn is one
-client in one round. A broadcast counts once for every client that receives it. No timings: two runs of one job write
-the same file.
+There are three separate sums: uplink of the rounds, downlink of the rounds, and one-off costs in either direction (the
+head phase, a structure sent once). Bits per parameter are 8 * bytes / (size * client turns), where a client turn is one
+client in one round. A broadcast counts once for every client that receives it. The ledger contains no timings, so two
+runs of one job write the same file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Way = Literal["up", "down"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One frame. The order of the fields is the order of the file: the head phase, then rounds, then clients."""
+    """One frame. The fields are in sort order of the file: the head phase, then rounds, then clients."""
 
     phase: Phase
     round_number: int
@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def recurring(self) -> bool:
-        """Belongs to the rounds, and so to the bits per parameter."""
+        """Whether the frame belongs to the rounds and counts for the bits per parameter."""
         return self.phase == "main" and not self.one_off
 
 
@@ -84,14 +84,14 @@ def csv_lines(entries: Iterable[Entry]) -> bytes:
 
 
 class Ledger:
-    """Entries in any order; everything that it reports is independent of that order.
+    """Entries in any order. All reports are independent of that order.
 
-    Of finished rounds it needs to keep the totals alone (`take`), so that neither its memory nor the time that it takes
-    grows with the rounds.
+    For finished rounds it keeps only the totals (`take`), so its memory and run time do not grow with the number of
+    rounds.
     """
 
     def __init__(self, entries: Iterable[Entry] = (), before: Totals = NOTHING) -> None:
-        """`before` are the totals of earlier rounds whose entries are elsewhere."""
+        """`before` are the totals of earlier rounds whose entries are stored elsewhere."""
         self._entries, self._before = list(entries), before
 
     def add(self, entry: Entry) -> None:
@@ -102,7 +102,9 @@ class Ledger:
         return tuple(self._entries)
 
     def take(self) -> list[Entry]:
-        """The entries, in the order of the file. The ledger keeps their totals; what follows are later rounds."""
+        """Remove and return the entries in file order. The ledger keeps their totals. Later entries are of later
+        rounds.
+        """
         self._before, entries = self.totals, sorted(self._entries, key=_columns_of)
         self._entries = []
         return entries
@@ -115,27 +117,28 @@ class Ledger:
             uplink_bytes=sum(entry.frame_bytes for entry in uplink),
             downlink_bytes=sum(entry.frame_bytes for entry in downlink),
             one_off_bytes=sum(entry.frame_bytes for entry in self._entries if not entry.recurring),
-            # Who was only asked for its loss, to choose participants, took no turn; what it said counts as theirs.
+            # Clients that only reported their loss, for choosing participants, had no turn. Their bytes count towards
+            # those that had.
             uploads=_client_turns([entry for entry in uplink if entry.part != "loss"]),
             downloads=_client_turns(downlink),
         )
 
     def uplink_bpp(self, size: int) -> float:
-        """Mean bits per parameter that one client sends in one round; 0 where nothing was sent."""
+        """Mean bits per parameter that one client sends in one round; 0 if nothing was sent."""
         totals = self.totals
         return _bits_per_parameter(totals.uplink_bytes, size, totals.uploads)
 
     def downlink_bpp(self, size: int) -> float:
-        """Mean bits per parameter that one client receives in one round; 0 where nothing was sent."""
+        """Mean bits per parameter that one client receives in one round; 0 if nothing was sent."""
         totals = self.totals
         return _bits_per_parameter(totals.downlink_bytes, size, totals.downloads)
 
     def bytes_through(self, round_number: int) -> int:
-        """All bytes, both ways and one-off, from the start to the end of that round."""
+        """All bytes in both directions, one-off costs included, up to the end of that round."""
         return self.truncated(round_number).totals.total_bytes
 
     def truncated(self, round_number: int) -> Ledger:
-        """The ledger as it was at the end of that round. The head phase lies before all rounds and stays."""
+        """The ledger at the end of that round. The head phase comes before all rounds and is kept."""
         return Ledger(entry for entry in self._entries if entry.phase == "head" or entry.round_number <= round_number)
 
     def write_csv(self, path: Path) -> None:
