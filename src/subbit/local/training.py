@@ -129,6 +129,7 @@ def train_locally(
     set_rate(0.0)
     flat.attach()
     flat.training_mode()
+    task.prepare(data)
     step, mean_loss = 0, 0.0
     steps = settings.epochs * math.ceil(len(data) / settings.batch_size)
     with torch_randomness(derive_key(seed, "module", *where)), flat.training(trained) if in_place else nullcontext():
@@ -170,7 +171,7 @@ def _divide_by_root_mean_square(gradient: Tensor) -> None:
 
 
 def _cross_entropy(task: Task, batch: Examples) -> Tensor:
-    return functional.cross_entropy(task.flat.module(batch.inputs), batch.labels)
+    return functional.cross_entropy(task.outputs(batch), batch.labels)
 
 
 def _backward(task: Task, objective: Callable[[Examples], Tensor], batch: Examples) -> float:
