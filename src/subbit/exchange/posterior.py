@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.aggregate import MaskCounts, trimmed_counts
@@ -26,7 +28,7 @@ from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.exchange.exchange import Exchange, Part, Payloads, State
-from subbit.maps.bound import FULL, BoundMap, as_thresholds
+from subbit.maps.bound import FULL, BoundMap, ProbabilityMap, as_thresholds
 from subbit.models.task import Task, Turn
 
 MOST_MASKS = 65535
@@ -112,11 +114,19 @@ class BitsUp(ABC):
 
 @dataclass(frozen=True)
 class Moved:
-    """The scores before and after training."""
+    """What training has changed."""
 
+    map: ProbabilityMap
+    before: Thresholds
     thresholds: Thresholds
-    before: Tensor
-    after: Tensor
+    """After training."""
+    scores: Tensor
+    """After training."""
+
+    def scores_at(self, places: NDArray[np.int64] | slice) -> tuple[Tensor, Tensor]:
+        """The scores before and after training, in float64."""
+        after = self.scores[places if isinstance(places, slice) else torch.from_numpy(places)]
+        return self.map.scores(self.before[places]).double(), after.double()
 
 
 class BitsExchange(Exchange):
@@ -184,8 +194,7 @@ class BitsExchange(Exchange):
         return scores
 
     def say(self, view: Thresholds, trained: Tensor, turn: Turn) -> tuple[Payloads, dict[str, float]]:
-        before = self.trained(view)
-        moved = Moved(self.map.moved(view, before, trained), before, trained)
+        moved = Moved(self.map, view, self.map.moved(view, trained), trained)
         payload, observed = self.up.say(self, view, moved, turn)
         return {self.up.part: payload}, observed
 
