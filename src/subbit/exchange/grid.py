@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from subbit.codecs import Counts, Shared, Vector, make_codec
 from subbit.codecs.sampler import Thresholds, thresholds_of_counts
+from subbit.codecs.take import take
 from subbit.core.values import require
 from subbit.exchange.exchange import Held, Part, Payloads, State, as_float32
 
@@ -69,7 +70,7 @@ class ScoreGrid(Grid):
         return levels
 
     def values(self, levels: Levels) -> Vector:
-        return _scores_table(self.largest, self.step)[levels]
+        return take(_scores_table(self.largest, self.step), levels)
 
     def within(self, scores: NDArray[Any]) -> NDArray[Any]:
         return scores.clip(-self.score_limit, self.score_limit)
@@ -110,8 +111,7 @@ class ThetaGrid(Grid):
     def thresholds(self, levels: Levels) -> Thresholds:
         clamp = round(self.clamp * MILLION)
         table = thresholds_of_counts(self.grid, "mode", clamp_numerator=clamp, clamp_denominator=MILLION)
-        thresholds: Thresholds = table[levels]
-        return thresholds
+        return take(table, levels)
 
     def within(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         return theta.clip(self.clamp, 1 - self.clamp)
