@@ -126,8 +126,8 @@ def _logarithm(values: NDArray[np.uint64]) -> NDArray[np.int64]:
     return result
 
 
-# One loop for each of the following. Together they would be slower: a load that waits for a store to a place that is not
-# known yet holds up the loads of all later positions.
+# Each step has a loop of its own. In one loop they are slower: a store to a counter that is not known yet holds up the
+# loads of all later positions.
 
 
 @njit
@@ -154,9 +154,7 @@ def _find_contexts(
 
 
 @njit
-def _learn(
-    contexts: Contexts, bits: Bits, flips: NDArray[np.int64], places: NDArray[np.int64]
-) -> None:
+def _learn(contexts: Contexts, bits: Bits, flips: NDArray[np.int64], places: NDArray[np.int64]) -> None:
     for context in contexts:
         places[context] += 1
     for byte in range(bits.size):

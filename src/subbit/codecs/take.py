@@ -30,7 +30,8 @@ def take(table: NDArray[Entry], values: NDArray[np.uint16]) -> NDArray[Entry]:
 def _take(table: NDArray[Any], values: NDArray[np.uint16], out: NDArray[Any]) -> None:
     last = table.size - 1
     for place in range(values.size):
-        out[place] = table[min(np.int64(values[place]), last)]
+        value = int(values[place])
+        out[place] = table[value if value < last else last]
 
 
 def thresholds_of_theta(theta: NDArray[np.float32]) -> NDArray[np.uint32]:

@@ -25,6 +25,7 @@ from subbit.exchange.exchange import Held, Part, Payloads, State, as_float32
 Levels = NDArray[np.uint16]
 LEVELS = "levels"
 MILLION = 1_000_000
+PIECE = 1 << 14  # Positions compared at a time, so that what is computed on the way stays in the cache.
 
 
 class Grid(ABC):
@@ -133,8 +134,12 @@ class GridChanges:
 
     def change(self, state: State, held: Held, round_number: int) -> Payloads:
         values, old = np.asarray(state[self.vector]), held[LEVELS]
-        far = np.abs(values - self.grid.values(old)) >= self.grid.deadzone
-        return {self.name: Counts(self.grid.largest, np.where(far, self.grid.nearest(values), old))}
+        new = np.empty_like(old)
+        for start in range(0, old.size, PIECE):
+            piece = slice(start, start + PIECE)
+            far = np.abs(values[piece] - self.grid.values(old[piece])) >= self.grid.deadzone
+            new[piece] = np.where(far, self.grid.nearest(values[piece]), old[piece])
+        return {self.name: Counts(self.grid.largest, new)}
 
     def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
         return self.restore(payloads)
