@@ -108,7 +108,12 @@ class FlipsUp(BitsUp):
         return bits_of_positions(positions[chosen], size)
 
     def mask(self, exchange: BitsExchange, view: Thresholds, payload: Bits, where: tuple[int, int]) -> Bits:
-        mask: Bits = sample_bits(view, self.reference_key(exchange.task, *where)) ^ payload
+        key = self.reference_key(exchange.task, *where)
+        if self.seed_scope == "round":
+            mask: Bits = exchange.drawn(view, key) ^ payload
+            return mask
+        mask = sample_bits(view, key)
+        mask ^= payload
         return mask
 
 
