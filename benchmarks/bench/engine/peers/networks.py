@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,9 @@ def make_network(kind: str) -> nn.Module:
     return mlp() if kind == "mlp" else VitClassifier(Path(kind))
 
 
+@lru_cache
 def read_clients(path: Path, clients: int) -> list[tuple[Tensor, Tensor]]:
-    """The training examples in equal shares; images become floats from -1 to 1 once, before training."""
+    """The training examples in equal shares. Images become floats from -1 to 1 here, once per process."""
     with np.load(path) as arrays:
         inputs, labels = as_floats(arrays["x_train"]), torch.from_numpy(arrays["y_train"])
     return list(zip(inputs.chunk(clients), labels.chunk(clients), strict=True))
