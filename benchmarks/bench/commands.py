@@ -74,6 +74,22 @@ def engine(
     console.print(engine_table(results))
 
 
+@bench_app.command()
+def scaling(as_json: AsJson = False, output: Output = None) -> None:
+    """How time and memory of a round grow with clients (10 to 10,000), parameters (1e5 to 1e8) and workers.
+
+    [bold]subbit bench scaling --json[/bold]
+    """
+    from benchmarks.bench.scaling import run_scaling_benchmark, scaling_table
+
+    results = run_scaling_benchmark(lambda line: progress.print(line, markup=False))
+    _write(results, output)
+    if as_json:
+        print(json.dumps(results, indent=2))
+        return
+    console.print(scaling_table(results))
+
+
 def _write(results: dict[str, Any], output: Path | None) -> None:
     from subbit.core.files import replace_file
 
