@@ -107,7 +107,8 @@ def clients(results: Results) -> str:
         for name in ("all", "few")
         for row in results["scaling"][name]
     ]
-    return table(("clients of a round", "CPU of a round", "per turn", "peak memory"), rows)
+    plot = f"![CPU and memory of a round against clients and parameters]({PLOT.name})"
+    return f"{table(('clients of a round', 'CPU of a round', 'per turn', 'peak memory'), rows)}\n\n{plot}"
 
 
 def parameters(results: Results) -> str:
