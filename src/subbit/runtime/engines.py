@@ -1,14 +1,16 @@
 """Engines deliver orders to clients. They differ only in this; bytes and results are the same.
 
 `InProcess` runs turns in this process, `Workers` in several. Workers are spawned, not forked (forking a process in
-which torch has started threads can hang), and receive the problem once, through shared memory.
+which torch has started threads can hang). They receive the problem once, through shared memory; broadcasts, states and
+large replies too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,12 +24,16 @@ from subbit.models.cache_store import CacheStore
 from subbit.runtime.client import EvaluationOrder, client_turn, evaluation_turn
 from subbit.runtime.client_memory import Memories
 from subbit.runtime.messages import Failure, Order, Reply
+from subbit.runtime.parcel import Packer, unpack
 from subbit.runtime.pool import Died, Pool
 from subbit.runtime.problem import Problem
 from subbit.runtime.workplace import Workplace
 
 TRAINING_TRIES = 2
 EVALUATION_TRIES = 3
+
+
+Message = TypeVar("Message", Order, EvaluationOrder, Reply)
 
 
 class Engine(Protocol):
@@ -74,16 +80,16 @@ class Workers:
         self._pool = Pool(workplace.settings.run.workers, _start_worker, given)
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
-        for position, reply in self._pool.answers(_worker_turn, orders, TRAINING_TRIES):
+        for position, reply in self._pool.answers(_worker_turn, _packed(orders), TRAINING_TRIES):
             if isinstance(reply, Died):
                 died = Failure("died", "the process that trained this client died")
                 yield Reply(orders[position].client, failure=died)
             else:
-                yield reply
+                yield _opened(reply)
 
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
         found = {}
-        for position, correct in self._pool.answers(_worker_evaluation, orders, EVALUATION_TRIES):
+        for position, correct in self._pool.answers(_worker_evaluation, _packed(orders), EVALUATION_TRIES):
             if isinstance(correct, Died):
                 raise WorkerError(
                     f"the worker process died {EVALUATION_TRIES} times at the same evaluation, perhaps for want of "
@@ -116,8 +122,24 @@ def _here() -> Workplace:
 
 
 def _worker_turn(order: Order) -> Reply:
-    return client_turn(_here(), order)
+    return _packed([client_turn(_here(), _opened(order))])[0]
 
 
 def _worker_evaluation(order: EvaluationOrder) -> NDArray[np.bool_]:
-    return evaluation_turn(_here(), order)
+    return evaluation_turn(_here(), _opened(order))
+
+
+def _packed(messages: Sequence[Message]) -> list[Message]:
+    """The messages with their large contents in shared memory. What several messages hold is there once."""
+    packer = Packer()
+    return [_with_fields(message, packer.pack) for message in messages]
+
+
+def _opened(message: Message) -> Message:
+    return _with_fields(message, unpack)
+
+
+def _with_fields(message: Message, change: Callable[[Any], Any]) -> Message:
+    changed: Any = replace(message, **{field.name: change(getattr(message, field.name)) for field in fields(message)})
+    found: Message = changed
+    return found
