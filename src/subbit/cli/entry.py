@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from subbit import __version__
@@ -92,6 +91,8 @@ def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]
 
 def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> tuple[dict[str, Any], Path]:
     """Build the problem and run it with a progress bar; returns the summary and the run folder."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from subbit.core.errors import ConfigError
     from subbit.runtime.folder import RunFolder
     from subbit.runtime.problem import build_problem
