@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Generic, get_type_hints
 
 import pytest
-import torch
 
 from subbit.exchange.exchange import Exchange
+from subbit.local.adam import BlockedAdam
 from subbit.maps.bound import BoundMap
 from subbit.methods.method import Method
 from subbit.methods.names import find_method, method_names
@@ -74,7 +74,7 @@ def test_from_the_round_to_the_step_of_the_optimiser_are_four_calls(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: set[tuple[str, ...]] = set()
-    step = torch.optim.Adam.step
+    step = BlockedAdam.step
 
     def watched(self: Any, closure: Any = None) -> Any:
         names = [frame.name for frame in traceback.extract_stack() if f"{SOURCES}/subbit/" in frame.filename]
@@ -82,6 +82,6 @@ def test_from_the_round_to_the_step_of_the_optimiser_are_four_calls(
         seen.add(tuple(name for name in after if name != "in_order"))  # Replies are only sorted there.
         return step(self, closure)
 
-    monkeypatch.setattr(torch.optim.Adam, "step", watched)
+    monkeypatch.setattr(BlockedAdam, "step", watched)
     run_job(digits_problem(), settings(method=method, rounds=1))
     assert seen == {("client_turn", "train", "train", "train_locally")}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from benchmarks.local_deployment import LocalDeployment
 from flwr.cli.build import build_fab_from_disk
+from flwr.cli.config_utils import load_and_validate
 
 from subbit.config.resolve import resolve, write_toml
 from subbit.core import plugins
@@ -102,6 +103,7 @@ def as_a_node(app: Path) -> list[str]:
 def test_an_app_carries_its_plugins_and_a_node_without_the_same_file_says_so(tmp_path: Path) -> None:
     settings = resolve(VALUES)
     write_app(tmp_path / "app", settings)
+    load_and_validate(tmp_path / "app" / "pyproject.toml")  # As `flwr run` does: it reads the code without running it.
     with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(tmp_path / "app"))) as bundle:
         bundle.extractall(tmp_path / "node")
     expected = configuration_digest(write_toml(settings))

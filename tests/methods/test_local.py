@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from subbit.core.errors import ConfigError
+from subbit.core.randomness import derive_key, torch_generator
+from subbit.local.adam import BLOCK, BlockedAdam
 from subbit.local.optimizers import Sgd
-from subbit.local.training import Hooks, Local, train_locally
+from subbit.local.training import Hooks, Local, TrainingError, train_locally
 from subbit.methods.method import Turn
+from subbit.models.flat import FlatModel
 from subbit.models.reparametrisation import Identity
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
@@ -69,3 +72,62 @@ def test_an_optimiser_of_the_caller_is_the_one_that_steps() -> None:
 def test_values_out_of_range_are_refused_by_name(value: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(value))):
         Local(**value)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, BLOCK - 1, BLOCK, 2 * BLOCK + 5])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_adam_in_blocks_is_torchs_bit_for_bit(size: int, weight_decay: float) -> None:
+    start, scales = torch.linspace(-3, 3, size), torch.logspace(-6, 0, size)
+    both = start.clone(), start.clone()
+    ours = BlockedAdam(both[0], 0.1, (0.9, 0.999), 1e-8, weight_decay)
+    torchs = torch.optim.Adam([both[1]], 0.1, weight_decay=weight_decay)
+    for step in range(5):
+        gradient = torch.randn(size, generator=torch_generator(step)) * scales
+        for vector, optimizer in zip(both, (ours, torchs), strict=True):
+            vector.grad = gradient.clone()
+            optimizer.step()
+    assert torch.equal(*both)
+    kept, expected = ours.state[both[0]], torchs.state[both[1]]
+    assert set(kept) == set(expected)
+    assert all(torch.equal(kept[name], expected[name]) for name in kept)
+
+
+def test_weights_trained_in_place_are_those_of_the_plain_loop_and_the_model_has_its_own_buffers_again() -> None:
+    problem = digits_problem()
+    task = Workplace(problem, settings(method="fedavg")).method("main").task
+    flat, data = task.flat, problem.client_data(0)
+    own = flat.weights.data_ptr(), flat.gradient.data_ptr()
+    trained, by_hand = flat.initial.clone(), flat.initial.clone()
+    chosen = Local(optimizer=Sgd(momentum=0.0), learning_rate=0.1, batch_size=8)
+    train_locally(task, chosen, Identity(trained.numel()), trained, data, Turn(0, 0, {}))
+    assert (flat.weights.data_ptr(), flat.gradient.data_ptr()) == own
+    assert torch.equal(flat.weights, trained)
+    for batch in chosen.draw_batches(len(data), derive_key(task.seed, "batches", 0, 0, 0)):
+        flat.weights.copy_(by_hand)
+        flat.zero_gradient()
+        part = data.select(batch)
+        torch.nn.functional.cross_entropy(flat.module(part.inputs), part.labels).backward()
+        by_hand -= 0.1 * flat.gradient
+    assert torch.allclose(trained, by_hand, atol=1e-6)
+
+
+def test_a_turn_that_fails_leaves_the_model_its_own_buffers() -> None:
+    problem = digits_problem()
+    task = Workplace(problem, settings(method="fedavg")).method("main").task
+    own, trained = task.flat.weights.data_ptr(), torch.full_like(task.flat.initial, torch.nan)
+    with pytest.raises(TrainingError, match="the loss is nan"):
+        train_locally(task, Local(), Identity(trained.numel()), trained, problem.client_data(0), Turn(0, 0, {}))
+    assert task.flat.weights.data_ptr() == own
+
+
+def test_the_gradient_of_a_loss_replaces_the_last_one_also_where_a_parameter_is_not_used() -> None:
+    module = torch.nn.ModuleDict({"used": torch.nn.Linear(2, 1), "unused": torch.nn.Linear(2, 1)})
+    flat = FlatModel(module, "all")
+    flat.gradient.fill_(7.0)
+    flat.backward(module["used"](torch.tensor([[2.0, 3.0]])).sum())
+    by_name = dict(zip(flat.template.names, flat.template.views(flat.gradient), strict=True))
+    assert by_name["used.weight"].tolist() == [[2.0, 3.0]]
+    assert by_name["used.bias"].tolist() == [1.0]
+    assert not by_name["unused.weight"].any()
+    assert module["used"].weight.grad is not None
+    assert module["used"].weight.grad.data_ptr() == by_name["used.weight"].data_ptr()

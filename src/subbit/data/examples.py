@@ -32,6 +32,8 @@ class Examples:
     labels: Tensor
     """int64 [n], not negative."""
     owners: tuple[str, ...] | None = None
+    rows: Tensor | None = None
+    """int64 [n]: the number of each example among all examples of its problem, by which results for it are cached."""
 
     def __post_init__(self) -> None:
         if self.inputs.dtype not in (torch.uint8, torch.float32, torch.int64) or self.inputs.dim() < 2:
@@ -54,8 +56,14 @@ class Examples:
     def select(self, indices: Indices) -> Examples:
         """The examples at these positions, in this order."""
         positions = torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64))
-        owners = None if self.owners is None else tuple(self.owners[position] for position in positions.tolist())
-        return Examples(self.inputs[positions], self.labels[positions], owners)
+        selected = object.__new__(Examples)  # Without the checks: they hold for every part.
+        selected.__dict__.update(
+            inputs=self.inputs.index_select(0, positions),
+            labels=self.labels.index_select(0, positions),
+            owners=self.owners and tuple(self.owners[position] for position in positions.tolist()),
+            rows=self.rows if self.rows is None else self.rows.index_select(0, positions),
+        )
+        return selected
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,11 +23,13 @@ LOADER = '''"""The app of subbit, with the plugins that are beside it."""
 
 from pathlib import Path
 
+from subbit import flower
 from subbit.core.plugins import offer_folder
-from subbit.flower import client_app as client_app
-from subbit.flower import server_app as server_app
 
 offer_folder(Path(__file__).with_name("plugins"))
+# Flower reads this file without running it and wants to see the two names assigned.
+client_app = flower.client_app
+server_app = flower.server_app
 '''
 FLOWER_CONFIG = "~/.flwr/config.toml"
 

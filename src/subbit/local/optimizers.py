@@ -15,6 +15,7 @@ from torch import Tensor
 
 from subbit.core.registry import make_registry, register
 from subbit.core.values import require
+from subbit.local.adam import BlockedAdam
 
 make_registry("optimizer")
 NOT_FOR_A_VECTOR = ("LBFGS", "SparseAdam", "Muon", "Optimizer")
@@ -32,7 +33,7 @@ class OptimizerPiece(Protocol):
 @register("optimizer", "adam")
 @dataclass(frozen=True)
 class Adam:
-    """torch.optim.Adam."""
+    """torch.optim.Adam, in blocks that fit in the processor's cache."""
 
     name: ClassVar[str] = "adam"
     betas: Pair = (0.9, 0.999)
@@ -43,7 +44,7 @@ class Adam:
         require(self.weight_decay >= 0, f"weight_decay={self.weight_decay}: needs a number from 0 up")
 
     def make(self, trained: Tensor, learning_rate: float) -> torch.optim.Optimizer:
-        return torch.optim.Adam([trained], learning_rate, self.betas, self.eps, self.weight_decay)
+        return BlockedAdam(trained, learning_rate, self.betas, self.eps, self.weight_decay)
 
 
 @register("optimizer", "sgd")

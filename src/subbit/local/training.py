@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -21,7 +22,7 @@ from subbit.core.values import require
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
 from subbit.local.optimizers import Adam, OptimizerPiece
-from subbit.models.reparametrisation import Reparametrisation
+from subbit.models.reparametrisation import Identity, Reparametrisation
 from subbit.models.task import Task, Turn
 
 
@@ -116,6 +117,8 @@ def train_locally(
     flat, seed, where = task.flat, task.seed, (turn.round_number, turn.client)
     compute = hooks.backward or partial(_backward, task, hooks.objective or partial(_cross_entropy, task))
     trained.grad = torch.zeros_like(trained)
+    # A step of the weights themselves needs no copies. A turn's own `backward` may change the weights in passing.
+    in_place = isinstance(network, Identity) and hooks.backward is None
     optimizer = hooks.optimizer or settings.make_optimizer(trained)
     base_rates = [group["lr"] for group in optimizer.param_groups]
 
@@ -128,17 +131,19 @@ def train_locally(
     flat.training_mode()
     step, mean_loss = 0, 0.0
     steps = settings.epochs * math.ceil(len(data) / settings.batch_size)
-    with torch_randomness(derive_key(seed, "module", *where)):
+    with torch_randomness(derive_key(seed, "module", *where)), flat.training(trained) if in_place else nullcontext():
         for epoch in range(settings.epochs):
             losses = []
             for chosen in settings.draw_batches(len(data), derive_key(seed, "batches", *where, epoch)):
                 if settings.schedule_every == "step":
                     set_rate(min(step / steps, 1.0))
-                network.write(trained, flat.weights, derive_key(seed, "training-draw", *where, step))
+                if not in_place:
+                    network.write(trained, flat.weights, derive_key(seed, "training-draw", *where, step))
                 loss = compute(data.select(chosen))
                 if not math.isfinite(loss):
                     raise TrainingError(f"the loss is {loss} in step {step}: a smaller learning_rate may help")
-                network.pull_back(flat.gradient, trained, trained.grad)
+                if not in_place:
+                    network.pull_back(flat.gradient, trained, trained.grad)
                 with torch.no_grad():
                     if hooks.adjust is not None:
                         hooks.adjust(trained, trained.grad)
@@ -169,7 +174,6 @@ def _cross_entropy(task: Task, batch: Examples) -> Tensor:
 
 
 def _backward(task: Task, objective: Callable[[Examples], Tensor], batch: Examples) -> float:
-    task.flat.zero_gradient()
     loss = objective(batch)
-    loss.backward()  # type: ignore[no-untyped-call]
+    task.flat.backward(loss)
     return float(loss.item())

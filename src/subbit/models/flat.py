@@ -14,7 +14,8 @@ Batch normalisation needs a policy, because running statistics are weights that 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +78,8 @@ class FlatModel:
         for parameter, view in zip(self._parameters, self.template.views(self.weights), strict=True):
             parameter.data = view
             parameter.requires_grad_(True)
-        for parameter, view in zip(self._parameters, self.template.views(self.gradient), strict=True):
+        self._gradient_views = self.template.views(self.gradient)
+        for parameter, view in zip(self._parameters, self._gradient_views, strict=True):
             parameter.grad = view
         for parameter in self._frozen:
             parameter.requires_grad_(False)
@@ -87,8 +89,37 @@ class FlatModel:
             for buffer, view in zip(self._statistics_buffers, views, strict=True):
                 buffer.data = view
 
+    @contextmanager
+    def training(self, vector: Tensor) -> Iterator[None]:
+        """Inside, `weights` and `gradient` are this vector and its `.grad`: a step of the vector is one of the module,
+        without a copy. Afterwards the model has its own buffers again, with the vector's values."""
+        if vector.grad is None:
+            raise ModelError("a vector without a gradient cannot be trained in place")
+        own = self.weights, self.gradient
+        self.weights, self.gradient = vector, vector.grad
+        self.attach()
+        try:
+            yield
+        finally:
+            self.weights, self.gradient = own
+            self.weights.copy_(vector.detach())
+            self.attach()
+
     def zero_gradient(self) -> None:
         self.gradient.zero_()
+
+    def backward(self, loss: Tensor) -> None:
+        """Replace `gradient` by that of the loss."""
+        # Without a gradient to add to, autograd hands over its result. One copy is cheaper than zeroing and adding.
+        for parameter in self._parameters:
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        for parameter, view in zip(self._parameters, self._gradient_views, strict=True):
+            if parameter.grad is None:
+                view.zero_()
+            else:
+                view.copy_(parameter.grad)
+            parameter.grad = view
 
     def training_mode(self) -> None:
         """`module.train()` under the batch normalisation policy. Dropout is active if the module has it."""

@@ -22,13 +22,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.codecs.sampler import uniforms
+from subbit.codecs.sampler import hash_place, subkeys
 from subbit.core.errors import ModelError
 from subbit.core.jit import njit
 
 SCORE_LIMIT = 10.0
 """sigmoid(10) = 0.99995. From about 17 on theta is 1.0 in float32, so the derivative is zero and the score stuck."""
-CHUNK = 1 << 16  # Positions drawn at a time, so that intermediate results stay in the cache.
 SHIFT_8 = np.uint32(8)
 UNIT_24 = np.float32(2.0**-24)  # 24 random bits are exact in float32.
 
@@ -100,9 +99,8 @@ class BernoulliMask(_Mask):
 
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
         theta, out = self._probabilities(trained), _array(weights, self.size, "weights")
-        for start in range(0, self.size, CHUNK):
-            part = slice(start, min(start + CHUNK, self.size))
-            _keep(uniforms(key, start, part.stop - start), theta[part], self.initial[part], out[part])
+        with np.errstate(over="ignore"):
+            _keep(*subkeys(key), theta, self.initial, out)
 
     def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
         super().pull_back(gradient, trained, out)
@@ -162,9 +160,10 @@ def _array(tensor: Tensor, size: int, name: str) -> Array:
 
 
 @njit
-def _keep(random_words: NDArray[np.uint32], theta: Array, initial: Array, weights: Array) -> None:
+def _keep(first: np.uint32, second: np.uint32, third: np.uint32, theta: Array, initial: Array, weights: Array) -> None:
+    """The draws of `subbit.codecs.sampler.uniforms`, compared at 24 bits."""
     for place in range(weights.size):
-        uniform = np.float32(random_words[place] >> SHIFT_8) * UNIT_24
+        uniform = np.float32(hash_place(np.uint32(place), first, second, third) >> SHIFT_8) * UNIT_24
         weights[place] = initial[place] if uniform < theta[place] else np.float32(0.0)
 
 
