@@ -86,7 +86,8 @@ def _balanced(shares: NDArray[np.float64], full: NDArray[np.bool_], alpha: float
     total = sum(shares.tolist())  # In the order of the clients, as Flower adds them.
     if not total > 0:
         raise DataError(f"partition 'dirichlet': alpha {alpha} is too small for balance; need it larger")
-    return np.divide(shares, total)
+    balanced: NDArray[np.float64] = shares / total
+    return balanced
 
 
 def classes(split: Split) -> Parts:
