@@ -78,3 +78,43 @@ def test_the_file_is_not_used_where_others_add_components(monkeypatch: pytest.Mo
     monkeypatch.setattr(own_components, "loaded_plugins", tuple)
     monkeypatch.setattr(own_components, "entry_points", lambda group: [f"a package of {group}"])
     assert own_components.own_components("methods") is None
+
+
+def test_a_run_of_the_bundled_model_imports_only_what_it_uses(tmp_path: Path) -> None:
+    """What takes longest to import: transformers, and the compiler of torch, which the first optimiser would load."""
+    words = ["run", "method=deltamask", "rounds=1", "clients=2", "limit=20", "test_limit=10", "head=probe"]
+    found = imported(*words, folder=tmp_path)
+    assert {"torch", "numba"} <= found
+    unwanted = {
+        "transformers",
+        "sklearn",
+        "scipy.stats",
+        "datasets",
+        "flwr_datasets",
+        "pandas",
+        "torch._dynamo",
+        "sympy",
+    }
+    assert not found & unwanted
+
+
+COMPILER = """
+import sys, torch
+from subbit.runtime.lean_torch import KEPT, leave_compiler_out
+leave_compiler_out()
+leave_compiler_out()
+optimizer = torch.optim.Optimizer([torch.zeros(3)], {"lr": 1.0})
+optimizer.load_state_dict(optimizer.state_dict())
+assert "torch._dynamo" not in sys.modules
+import torch._dynamo
+optimizer.zero_grad()
+optimizer.add_param_group({"params": [torch.ones(2)]})
+assert len(optimizer.param_groups) == 2
+kept = getattr(torch.optim.Optimizer.zero_grad.__wrapped__, KEPT)
+assert "_dynamo" in kept.__code__.co_filename, kept.__code__.co_filename
+"""
+
+
+def test_torch_handles_its_compiler_as_always_once_that_is_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", COMPILER], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
