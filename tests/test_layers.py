@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "export": {"core", "codecs", "data", "models", "methods", "runtime"},
     "flower": {"core", "codecs", "wire", "models", "config", "runtime"},
     "papers": {"core", "wire", "data", "models", "maps", "methods", "config", "runtime", "report"},
-    "conformance": {"core", "codecs", "wire", "data", "models", "methods", "config", "runtime"},
+    "conformance": {"core", "codecs", "wire", "data", "models", "methods", "config", "runtime", "export"},
     "cli": {
         *("core", "wire", "peft", "methods", "config", "runtime"),
         *("report", "export", "flower", "papers", "conformance"),

@@ -169,21 +169,17 @@ def _check_bundled(name: str) -> None:
 
 
 def _bundled(name: str, classes: int, key: int, pooling: str, input_shape: tuple[int, ...] | None) -> Classifier:
-    """Without transformers, which takes seconds to import."""
+    """Without transformers, which takes seconds to import. Its features are the mean of the tokens, by default."""
     from subbit.data.batches import Preprocess
 
     if input_shape is not None and len(input_shape) != 3:
         raise ModelError(f"{name}: inputs of shape {input_shape}; needs {IMAGES[1]}")
     _check_bundled(name)
-    config = json.loads((BUNDLED[name] / "config.json").read_text(encoding="utf-8"))
-    sizes = read_sizes(config)
-    preprocess = Preprocess(
-        sizes.image_size, sizes.num_channels, *_normalisation(str(BUNDLED[name]), "main", clip=False)
-    )
+    folder = BUNDLED[name]
+    sizes = read_sizes(folder)
+    preprocess = Preprocess(sizes.image_size, sizes.num_channels, *_normalisation(str(folder), "main", clip=False))
     head = kaiming_(nn.Linear(sizes.hidden_size, classes), key)
-    return Classifier(
-        load_vit(BUNDLED[name], sizes), head, config["pooling"] if pooling == "auto" else pooling, preprocess
-    )
+    return Classifier(load_vit(folder), head, "mean" if pooling == "auto" else pooling, preprocess)
 
 
 def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | None) -> nn.Module:

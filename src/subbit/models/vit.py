@@ -7,6 +7,7 @@ does not depend on which of the two was trained.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +128,7 @@ _NAMES_IN_FILES = (
 """Files have the names of earlier versions of transformers. The order matters."""
 
 
-def load_vit(folder: Path, sizes: VitSizes) -> Vit:
+def load_vit(folder: Path) -> Vit:
     """The network with the weights of the folder. A weight that is missing or too many is an error."""
     from safetensors.torch import load_file
 
@@ -137,11 +138,11 @@ def load_vit(folder: Path, sizes: VitSizes) -> Vit:
             name = re.sub(pattern, replacement, name)
         weights[name] = weight
     with torch.device("meta"):  # Nothing is drawn only to be overwritten.
-        network = Vit(sizes)
+        network = Vit(read_sizes(folder))
     network.load_state_dict(weights, assign=True)
     return network.eval()
 
 
-def read_sizes(config: dict[str, int | float]) -> VitSizes:
-    """The sizes in a config.json."""
-    return VitSizes(**{name: config[name] for name in VitSizes.__dataclass_fields__})  # type: ignore[arg-type]
+def read_sizes(folder: Path) -> VitSizes:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return VitSizes(**{name: config[name] for name in VitSizes.__dataclass_fields__})
