@@ -1,1 +1,1 @@
-"""`subbit bench codecs` and `subbit bench flower`."""
+"""`subbit bench codecs`, `engine`, `flower` and `scaling`."""

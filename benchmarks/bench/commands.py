@@ -53,6 +53,43 @@ def flower(as_json: AsJson = False, output: Output = None) -> None:
     console.print(flower_table(results))
 
 
+@bench_app.command()
+def engine(
+    only: Annotated[list[str] | None, typer.Option(help="Only this measurement; may be repeated")] = None,
+    as_json: AsJson = False,
+    output: Output = None,
+) -> None:
+    """The simulator against plain PyTorch, Flower and pfl, and what start-up, workers and memory cost.
+
+    [bold]subbit bench engine --only plain --only steps[/bold]
+    """
+    from benchmarks.bench.engine.run import run_engine_benchmark
+    from benchmarks.bench.engine.targets import engine_table
+
+    results = run_engine_benchmark(only or (), lambda line: progress.print(line, markup=False))
+    _write(results, output)
+    if as_json:
+        print(json.dumps(results, indent=2))
+        return
+    console.print(engine_table(results))
+
+
+@bench_app.command()
+def scaling(as_json: AsJson = False, output: Output = None) -> None:
+    """How time and memory of a round grow with clients (10 to 10,000), parameters (1e5 to 1e8) and workers.
+
+    [bold]subbit bench scaling --json[/bold]
+    """
+    from benchmarks.bench.scaling import run_scaling_benchmark, scaling_table
+
+    results = run_scaling_benchmark(lambda line: progress.print(line, markup=False))
+    _write(results, output)
+    if as_json:
+        print(json.dumps(results, indent=2))
+        return
+    console.print(scaling_table(results))
+
+
 def _write(results: dict[str, Any], output: Path | None) -> None:
     from subbit.core.files import replace_file
 

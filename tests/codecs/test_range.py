@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import constriction
 import numpy as np
 import pytest
@@ -10,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subbit.codecs.codec import Shared
-from subbit.codecs.packed import pack_bits
-from subbit.codecs.range_coder import CERTAINTY, LARGEST_CHUNK, decode_bits, encode_bits
+from subbit.codecs.packed import bits_of_positions, pack_bits
+from subbit.codecs.range_coder import CERTAINTY, LARGEST_CHUNK, decode_bits, decode_rare_bits, encode_bits
 from subbit.codecs.ranged import Range, RangePrior
 from subbit.core.errors import ConfigError, PayloadError
 
@@ -183,3 +185,46 @@ def test_chunks_do_not_show() -> None:
 def test_refusals(data: bytes) -> None:
     with pytest.raises(PayloadError):
         Range().decode(data, Shared(16))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    size=st.one_of(st.integers(1, 300), st.sampled_from([16384, 40001])),
+    density=st.sampled_from([0.001, 0.05, 0.5]),
+    seed=st.integers(0, 99),
+    damage=st.booleans(),
+)
+def test_the_decoder_of_rare_ones_reads_what_the_other_reads(
+    size: int, density: float, seed: int, damage: bool
+) -> None:
+    """And refuses what the other refuses."""
+    generator = np.random.default_rng([size, seed])
+    bits = pack_bits(generator.random(size) < density)
+    contexts = generator.integers(0, 3, size).astype(np.uint8)
+    table = generator.integers(1, CERTAINTY, 3).astype(np.uint32)
+    data = encode_bits(bits, size, lambda start, stop, _: table[contexts[start:stop]])
+    if damage:
+        changed = bytearray(data)
+        changed[generator.integers(0, len(data))] ^= 1 << generator.integers(0, 8)
+        data = bytes(changed)
+
+    def outcome(decode: Callable[[], np.ndarray]) -> list[int] | str:
+        try:
+            return decode().tolist()
+        except PayloadError as error:
+            return str(error)
+
+    slow = outcome(lambda: decode_bits(data, size, lambda start, stop, _: table[contexts[start:stop]]))
+    fast = outcome(lambda: decode_rare_bits(data, size, lambda start, stop, _: (table, contexts[start:stop])))
+    assert slow == fast
+    assert damage or slow == bits.tolist()
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("ones", [1, 999, 1250, 1251, 10_000])
+def test_few_and_many_ones_come_back(ones: int, adaptive: bool) -> None:
+    """On both sides of the rate at which the decoder changes."""
+    places = np.random.default_rng(ones).permutation(20_000)[:ones]
+    bits = bits_of_positions(places, 20_000)
+    codec = Range(adaptive=adaptive)
+    assert np.array_equal(codec.decode(codec.encode(bits, Shared(20_000)), Shared(20_000)), bits)

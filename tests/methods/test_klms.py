@@ -65,9 +65,9 @@ def test_a_turn_sends_the_posterior_and_reports_its_divergence_and_no_flips() ->
     assert set(reply.observations) == {"loss", "divergence"}
 
     view = method.open(method.broadcast(method.start(), 0), 0)
-    before, after = method.exchange.trained(view), method.exchange.trained(view)
+    after = method.exchange.trained(view)
     method.trainer.train(after, digits_problem().client_data(1), Turn(0, 1, {}))
-    trained = method.map.moved(view, before, after)
+    trained = method.map.moved(view, after)
     q, p = trained / FULL, view / FULL
     divergence = (q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p))).mean() / math.log(2)
     assert reply.observations["divergence"] == pytest.approx(divergence, rel=1e-3)

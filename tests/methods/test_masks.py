@@ -77,7 +77,7 @@ def test_scores_and_thresholds_are_inverse_to_each_other() -> None:
 def test_scores_that_did_not_move_keep_their_thresholds_exactly(values: list[int]) -> None:
     thresholds = np.array(values, dtype=np.uint32)
     scores = scores_of_thresholds(thresholds)
-    assert np.array_equal(make().map.moved(thresholds, scores, scores.clone()), thresholds)
+    assert np.array_equal(make().map.moved(thresholds, scores.clone()), thresholds)
 
 
 @pytest.mark.parametrize("seed_scope", ["client", "round"])
@@ -124,9 +124,9 @@ def test_the_server_rebuilds_exactly_the_mask_that_the_client_drew() -> None:
     update = method.train(view, data, Turn(0, 1, {}))
     accumulator = method.accumulator()
     method.accumulate(accumulator, view, update.payloads, len(data), 0, 1)
-    before, after = method.exchange.trained(view), method.exchange.trained(view)
+    after = method.exchange.trained(view)
     method.trainer.train(after, data, Turn(0, 1, {}))
-    trained = method.map.moved(view, before, after)
+    trained = method.map.moved(view, after)
     key = method.parameters.up.reference_key(method.task, 0, 1)
     expected = unpack_bits(sample_bits(trained, key), method.size)
     assert count_ones(update.payloads["flips"]) > 0
@@ -143,12 +143,11 @@ def test_kappa_rises_along_half_a_cosine() -> None:
 
 def test_the_flips_that_are_kept_have_the_largest_divergence_and_ties_go_to_the_lower_index() -> None:
     method = make(kappa=0.5, kappa_schedule="const")
-    before = torch.zeros(method.size)
-    after = before.clone()
+    before, after = np.full(method.size, 1 << 31, dtype=np.uint32), torch.zeros(method.size)
     after[[3, 10, 20, 31, 40]] = torch.tensor([1.0, 4.0, 1.0, -3.0, 1.0])
     flips = np.zeros(method.size, dtype=bool)
     flips[[3, 10, 20, 31, 40]] = True
-    moved = Moved(np.zeros(method.size, dtype=np.uint32), before, after)
+    moved = Moved(method.map, before, np.zeros(method.size, dtype=np.uint32), after)
     kept = method.parameters.up._most_important(pack_bits(flips), moved, method.task, Turn(0, 0, {}))
     # ceil(0.5 * 5) = 3: 10 (|s| = 4), 31 (|s| = 3, the divergence is symmetric around 1/2), then the first of the
     # equal ones.

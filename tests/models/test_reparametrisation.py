@@ -81,7 +81,10 @@ def test_kernels_without_a_compiler():
     """The same bits from the same functions run by Python."""
     theta, initial, gradient = (random(50, seed=seed).sigmoid().numpy() for seed in range(3))
     words = subkeys(3)
-    for name, arguments in [("_keep", (*words, theta, initial)), ("_straight_through", (gradient, initial, theta))]:
+    for name, arguments in [
+        ("_keep", (*words, np.uint32(7), theta, initial)),
+        ("_straight_through", (gradient, initial, theta)),
+    ]:
         kernel = getattr(reparametrisation, name)
         compiled, interpreted = np.empty((2, 50), dtype=np.float32)
         kernel(*arguments, compiled)
@@ -125,11 +128,15 @@ def test_networks_of_a_mask_by_hand():
     assert weights.tolist() == [2.0, -2.0, 4.0]
 
 
-def test_the_frozen_weights_are_a_copy():
-    initial = torch.ones(4)
+def test_the_frozen_weights_are_only_read_and_the_gradient_may_be_written_over():
+    initial, scores, gradient = random(300_000, seed=1), random(300_000, seed=2), random(300_000, seed=3)
+    kept, apart = initial.clone(), torch.empty(300_000)
     mask = BernoulliMask(initial)
-    mask.write(torch.full((4,), 200.0), initial.zero_(), key=0)
-    assert initial.tolist() == [1.0] * 4
+    mask.write(scores, torch.empty(300_000), key=0)
+    mask.pull_back(gradient, scores, apart)
+    mask.pull_back(gradient, scores, gradient)
+    assert torch.equal(initial, kept)
+    assert torch.equal(gradient, apart)
 
 
 def test_identity():

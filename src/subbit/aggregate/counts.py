@@ -12,21 +12,40 @@ from numpy.typing import NDArray
 
 from subbit.aggregate.robust import dropped_per_end
 from subbit.codecs.codec import Bits
-from subbit.codecs.packed import add_bits_to_counts
+from subbit.codecs.packed import check_bits, words_of_bits
+from subbit.codecs.sliced import MOST_PENDING, add_words, empty_planes, flush_planes
 
 
 class MaskCounts:
-    """Adds integers, so the order in which clients answer cannot change the result."""
+    """Adds integers, so the order in which clients answer cannot change the result.
+
+    Masks are added to bit planes, and these to the counts only when they are full or the counts are asked for.
+    """
 
     order_free = True
 
     def __init__(self, size: int) -> None:
-        self.counts: NDArray[np.uint16] = np.zeros(size, dtype=np.uint16)
+        self._counts: NDArray[np.uint16] = np.zeros(size, dtype=np.uint16)
+        self._planes, self._pending = empty_planes(size), 0
         self.total = 0
 
     def add(self, mask: Bits) -> None:
-        add_bits_to_counts(mask, self.counts)
+        words = words_of_bits(check_bits(mask, self._counts.size))
+        if self._pending == MOST_PENDING:
+            self._flush()
+        add_words(words, self._planes)
+        self._pending += 1
         self.total += 1
+
+    @property
+    def counts(self) -> NDArray[np.uint16]:
+        if self._pending:
+            self._flush()
+        return self._counts
+
+    def _flush(self) -> None:
+        flush_planes(self._planes, self._counts)
+        self._pending = 0
 
 
 class SignedCounts:

@@ -16,7 +16,7 @@ OWN_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_in
 
 
 def bench(context: typer.Context) -> None:
-    """Run a benchmark in a clone of the repository: `codecs` or `flower`.
+    """Run a benchmark in a clone of the repository: `codecs`, `engine`, `flower` or `scaling`.
 
     [bold]subbit bench codecs --size 1000000[/bold]
     [bold]subbit bench flower --json[/bold]

@@ -22,9 +22,17 @@ from numpy.typing import NDArray
 
 from subbit.codecs.codec import Bits, Codec, Kind, Shared, register_codec
 from subbit.codecs.packed import byte_count, check_bits, count_ones
-from subbit.codecs.range_coder import CERTAINTY, LARGEST_CHUNK, PROBABILITY_BITS, Zeros, decode_bits, encode_bits
+from subbit.codecs.range_coder import (
+    CERTAINTY,
+    LARGEST_CHUNK,
+    PROBABILITY_BITS,
+    Contexts,
+    Zeros,
+    decode_rare_bits,
+    encode_bits,
+)
 from subbit.codecs.ranged import known_thresholds
-from subbit.codecs.sampler import uniforms
+from subbit.codecs.sampler import hash_place, subkeys
 from subbit.codecs.varint import read_varint, write_varint
 from subbit.core.errors import ConfigError, PayloadError
 from subbit.core.jit import njit
@@ -33,6 +41,7 @@ FRACTION_BITS = 10
 NEAREST = 16  # Smaller distances are one context: 16 units are a hundredth of a logit.
 CONTEXTS = 46
 BELIEF, MEMORY = 8, 1 << 16  # In positions.
+BLOCK = 1024  # Uniforms drawn at a time, so that they stay in the cache.
 SHIFT_16 = np.uint32(16)
 
 
@@ -50,7 +59,7 @@ class Context(Codec[Bits]):
     def encode(self, payload: Bits, shared: Shared) -> bytes:
         flips = count_ones(check_bits(payload, shared.size))
         header, model = write_varint(flips), _DistanceModel(flips, shared)
-        return header + encode_bits(payload, shared.size, model) if flips else header
+        return header + encode_bits(payload, shared.size, model.zeros) if flips else header
 
     def decode(self, data: bytes, shared: Shared) -> Bits:
         flips, offset = read_varint(data, 0, shared.size, "number of flips")
@@ -59,7 +68,7 @@ class Context(Codec[Bits]):
             if offset != len(data):
                 raise PayloadError(f"{len(data) - offset} bytes follow, no flips need none", "size")
             return np.zeros(byte_count(shared.size), dtype=np.uint8)
-        bits = decode_bits(data[offset:], shared.size, model)
+        bits = decode_rare_bits(data[offset:], shared.size, model)
         if count_ones(bits) != flips:
             raise PayloadError(f"{count_ones(bits)} flips decoded, {flips} announced", "value")
         return bits
@@ -71,7 +80,7 @@ class _DistanceModel:
     def __init__(self, flips: int, shared: Shared) -> None:
         if shared.uniforms_key is None:
             raise ConfigError("this codec needs the key of the uniforms with which the reference mask was drawn")
-        self.key = shared.uniforms_key
+        self.keys = subkeys(shared.uniforms_key)
         self.thresholds = known_thresholds(shared)
         self.rate = (flips << PROBABILITY_BITS) // max(shared.size, 1)
         self.flips = np.zeros(CONTEXTS, dtype=np.int64)
@@ -79,17 +88,16 @@ class _DistanceModel:
         self.contexts = np.zeros(LARGEST_CHUNK, dtype=np.uint8)
         self.seen = 0
 
-    def __call__(self, start: int, stop: int, bits: Bits) -> Zeros:
-        _learn(self.contexts, bits, self.seen, start, self.flips, self.places)
+    def __call__(self, start: int, stop: int, bits: Bits) -> tuple[Zeros, Contexts]:
+        _learn(self.contexts[: start - self.seen], bits[self.seen // 8 : start // 8], self.flips, self.places)
         self.seen = start
-        old = self.places > MEMORY
-        self.flips[old] >>= 1
-        self.places[old] >>= 1
-        rates = ((self.flips << PROBABILITY_BITS) + BELIEF * self.rate) // (self.places + BELIEF)
-        zero_of_context = (CERTAINTY - rates.clip(1, CERTAINTY - 1)).astype(np.uint32)
-        zeros = np.empty(stop - start, dtype=np.uint32)
-        drawn = uniforms(self.key, start, stop - start)
-        _look_up(drawn, self.thresholds[start:stop], *_tables(), zero_of_context, self.contexts, zeros)
+        contexts = self.contexts[: stop - start]
+        _find_contexts(self.thresholds[start:stop], np.uint32(start), *self.keys, *_tables(), contexts)
+        return _zero_of_context(self.flips, self.places, self.rate), contexts
+
+    def zeros(self, start: int, stop: int, bits: Bits) -> Zeros:
+        zero_of_context, contexts = self(start, stop, bits)
+        zeros: Zeros = zero_of_context[contexts]
         return zeros
 
 
@@ -118,28 +126,51 @@ def _logarithm(values: NDArray[np.uint64]) -> NDArray[np.int64]:
     return result
 
 
+# Each step has a loop of its own. In one loop they are slower: a store to a counter that is not known yet holds up the
+# loads of all later positions.
+
+
 @njit
-def _look_up(
-    drawn: NDArray[np.uint32],
+def _find_contexts(
     thresholds: NDArray[np.uint32],
+    start: np.uint32,
+    first: np.uint32,
+    second: np.uint32,
+    third: np.uint32,
     logits: NDArray[np.int16],
     context_of_distance: NDArray[np.uint8],
-    zero_of_context: Zeros,
-    contexts: NDArray[np.uint8],
-    zeros: Zeros,
+    contexts: Contexts,
 ) -> None:
-    for place in range(drawn.size):
-        distance = np.int64(logits[drawn[place] >> SHIFT_16]) - np.int64(logits[thresholds[place] >> SHIFT_16])
-        context = context_of_distance[abs(distance)]
-        contexts[place] = context
-        zeros[place] = zero_of_context[context]
+    drawn = np.empty(BLOCK, np.uint32)
+    for base in range(0, thresholds.size, BLOCK):
+        stop = min(BLOCK, thresholds.size - base)
+        for index in range(stop):
+            place = np.uint32(start + np.uint32(base + index))
+            drawn[index] = hash_place(place, first, second, third) >> SHIFT_16
+        for index in range(stop):
+            known = thresholds[base + index] >> SHIFT_16
+            distance = np.int32(logits[drawn[index]]) - np.int32(logits[known])
+            contexts[base + index] = context_of_distance[np.uint32(abs(distance))]
 
 
 @njit
-def _learn(
-    contexts: NDArray[np.uint8], bits: Bits, start: int, stop: int, flips: NDArray[np.int64], places: NDArray[np.int64]
-) -> None:
-    for place in range(start, stop):
-        context = contexts[place - start]
+def _learn(contexts: Contexts, bits: Bits, flips: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    for context in contexts:
         places[context] += 1
-        flips[context] += np.int64((bits[place >> 3] >> np.uint8(place & 7)) & np.uint8(1))
+    for byte in range(bits.size):
+        if bits[byte] != 0:  # Flips are rare.
+            for lane in range(8):
+                flips[contexts[8 * byte + lane]] += np.int64((bits[byte] >> np.uint8(lane)) & np.uint8(1))
+
+
+@njit
+def _zero_of_context(flips: NDArray[np.int64], places: NDArray[np.int64], rate: int) -> Zeros:
+    """The probability of a 0 in each context. What was seen long ago counts less."""
+    zeros = np.empty(CONTEXTS, np.uint32)
+    for context in range(CONTEXTS):
+        if places[context] > MEMORY:
+            flips[context] >>= 1
+            places[context] >>= 1
+        flip = ((flips[context] << PROBABILITY_BITS) + BELIEF * rate) // (places[context] + BELIEF)
+        zeros[context] = CERTAINTY - min(max(flip, 1), CERTAINTY - 1)
+    return zeros

@@ -29,6 +29,9 @@ Zeros = NDArray[np.uint32]
 """Probability of a 0 at each position in units of 2^-24, at least 1 and below 2^24."""
 Model = Callable[[int, int, Bits], Zeros]
 """(first position, end position, bits, of which those before the first position are known) -> probabilities."""
+Contexts = NDArray[np.uint8]
+ContextModel = Callable[[int, int, Bits], tuple[Zeros, Contexts]]
+"""As `Model`, for positions of few kinds: the probability of a 0 in each context, and the context of each position."""
 State = NDArray[np.uint64]
 Stream = NDArray[np.uint16]
 
@@ -57,19 +60,37 @@ def encode_bits(bits: Bits, size: int, model: Model) -> bytes:
 
 def decode_bits(data: bytes, size: int, model: Model) -> Bits:
     """Raise `PayloadError` for every byte string that `encode_bits` does not write for this size and model."""
+    (words, state), bits = _open_stream(data), np.zeros(byte_count(size), dtype=np.uint8)
+    with np.errstate(over="ignore"):
+        for start, stop in _chunks(size):
+            _decode_chunk(words, start, model(start, stop, bits), state, bits)
+    _check_end(data, size, state)
+    return bits
+
+
+def decode_rare_bits(data: bytes, size: int, model: ContextModel) -> Bits:
+    """As `decode_bits`, for a model of few contexts. Fast if few bits are ones."""
+    (words, state), bits = _open_stream(data), np.zeros(byte_count(size), dtype=np.uint8)
+    with np.errstate(over="ignore"):
+        for start, stop in _chunks(size):
+            _decode_rare_chunk(words, start, *model(start, stop, bits), state, bits)
+    _check_end(data, size, state)
+    return bits
+
+
+def _open_stream(data: bytes) -> tuple[Stream, State]:
     words = np.frombuffer(data[8:] + bytes(len(data[8:]) % 2), dtype=">u2").astype(np.uint16)
     first = int.from_bytes(data[:8].ljust(8, b"\0"), "big")
-    state = np.array([0, EVERYTHING, 0, first], dtype=np.uint64)
-    bits = np.zeros(byte_count(size), dtype=np.uint8)
-    for start, stop in _chunks(size):
-        with np.errstate(over="ignore"):
-            _decode_chunk(words, start, model(start, stop, bits), state, bits)
+    return words, np.array([0, EVERYTHING, 0, first], dtype=np.uint64)
+
+
+def _check_end(data: bytes, size: int, state: State) -> None:
+    first = int.from_bytes(data[:8].ljust(8, b"\0"), "big")
     number, length = _last_bytes(int(state[LOW]), int(state[WIDTH]))
     # A number outside of the initial interval would be outside of all later ones.
     in_form = first < EVERYTHING and int(state[LOW]) + int(state[AHEAD]) == number
     if not in_form or len(data) != 2 * int(state[DONE]) + length:
         raise PayloadError(f"the {len(data)} bytes are not the range code of {size} bits")
-    return bits
 
 
 def _chunks(size: int) -> Iterator[tuple[int, int]]:
@@ -149,4 +170,31 @@ def _decode_chunk(stream: Stream, start: int, zeros: Zeros, state: State, bits: 
                 low <<= SHIFT_16
                 width <<= SHIFT_16
         bits[(start + base) >> 3] = np.uint8(byte)
+    state[LOW], state[WIDTH], state[DONE], state[AHEAD] = low, width, np.uint64(read), ahead
+
+
+@njit
+def _decode_rare_chunk(
+    stream: Stream, start: int, zero_of_context: Zeros, contexts: Contexts, state: State, bits: Bits
+) -> None:
+    """As `_decode_chunk`, with a branch: while it is predicted, the next bit waits for one multiplication only."""
+    low, width, read, ahead = state[LOW], state[WIDTH], np.int64(state[DONE]), state[AHEAD]
+    for index in range(contexts.size):
+        split = (width >> SHIFT_24) * np.uint64(zero_of_context[contexts[index]])
+        if ahead >= split:
+            low += split
+            ahead -= split
+            width -= split
+            place = start + index
+            bits[place >> 3] |= np.uint8(1 << (place & 7))
+        else:
+            width = split
+        while width < NARROW:
+            word = ZERO
+            if read < stream.size:
+                word = np.uint64(stream[read])
+            read += np.int64(1)
+            ahead = (ahead << SHIFT_16) | word
+            low <<= SHIFT_16
+            width <<= SHIFT_16
     state[LOW], state[WIDTH], state[DONE], state[AHEAD] = low, width, np.uint64(read), ahead

@@ -22,9 +22,11 @@ from subbit.codecs.range_coder import (
     CERTAINTY,
     LARGEST_CHUNK,
     PROBABILITY_BITS,
+    ContextModel,
     Model,
     Zeros,
     decode_bits,
+    decode_rare_bits,
     encode_bits,
 )
 from subbit.codecs.varint import read_varint, write_varint
@@ -32,6 +34,7 @@ from subbit.core.errors import ConfigError, PayloadError
 from subbit.core.jit import njit
 
 BELIEF, MEMORY = 256, 1 << 16  # In positions.
+RARE = 16  # Ones are rare if they are fewer than one in this many positions.
 SHIFT_8, SURE, LEAST = np.uint32(8), np.uint32(CERTAINTY), np.uint32(1)
 
 
@@ -66,7 +69,11 @@ class Range(Codec[Bits]):
                 raise PayloadError(f"{len(data) - offset} bytes follow, {ones} ones in {size} places need none", "size")
             nothing = np.zeros(byte_count(size), dtype=np.uint8)
             return invert_bits(nothing, size) if ones else nothing
-        bits = decode_bits(data[offset:], size, _model(adaptive, ones, size))
+        model = _model(adaptive, ones, size)
+        if RARE * ones < size:
+            bits = decode_rare_bits(data[offset:], size, _one_context(model))
+        else:
+            bits = decode_bits(data[offset:], size, model)
         if count_ones(bits) != ones:
             raise PayloadError(f"{count_ones(bits)} ones decoded, {ones} announced", "value")
         return bits
@@ -98,6 +105,12 @@ def known_thresholds(shared: Shared) -> NDArray[np.uint32]:
 
 def _model(adaptive: bool, ones: int, size: int) -> Model:
     return _FollowingModel(ones, size) if adaptive else _constant_model(ones, size)
+
+
+def _one_context(model: Model) -> ContextModel:
+    """For a model with the same probability everywhere in a chunk."""
+    contexts = np.zeros(LARGEST_CHUNK, dtype=np.uint8)
+    return lambda start, stop, bits: (model(start, stop, bits)[:1], contexts[: stop - start])
 
 
 def _zero(ones: int, places: int) -> int:

@@ -45,7 +45,7 @@ def sample_bits(thresholds: Thresholds, key: int, start: int = 0) -> Bits:
     words = np.zeros((size + WORD - 1) // WORD, dtype=np.uint32)
     with np.errstate(over="ignore"):
         _sample_words(thresholds, *subkeys(key), _checked_start(start, size), words)
-    return words.astype("<u4", copy=False).view(np.uint8)[: (size + 7) // 8].copy()
+    return words.astype("<u4", copy=False).view(np.uint8)[: (size + 7) // 8]
 
 
 def uniforms(key: int, start: int, count: int) -> NDArray[np.uint32]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from subbit.codecs.codec import Codec, Kind, Shared, Vector, register_codec
 from subbit.codecs.float_format import check_vector, values_from_bytes, values_to_bytes
-from subbit.codecs.packed import pack_bits, unpack_bits
+from subbit.codecs.packed import pack_bits, positions_of_bits, unpack_bits
 from subbit.codecs.smallest import Flips, Mask
 from subbit.codecs.topk import largest_places
 from subbit.codecs.varint import read_varint, write_varint
@@ -76,8 +76,8 @@ class Ternary(Codec[Vector]):
         if length > len(data) - offset:
             raise PayloadError(f"the signs have {length} bytes, {len(data) - offset} are left", "truncated")
         negative = unpack_bits(Mask().decode(data[offset : offset + length], Shared(count)), count)
-        chosen = unpack_bits(Flips().decode(data[offset + length :], Shared(shared.size)), shared.size)
-        if np.count_nonzero(chosen) != count or not count:
-            raise PayloadError(f"{np.count_nonzero(chosen)} places are listed for {count} signs", "value")
+        chosen = positions_of_bits(Flips().decode(data[offset + length :], Shared(shared.size)), shared.size)
+        if chosen.size != count or not count:
+            raise PayloadError(f"{chosen.size} places are listed for {count} signs", "value")
         vector[chosen] = np.where(negative, -magnitude, magnitude)
         return vector

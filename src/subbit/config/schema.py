@@ -73,6 +73,11 @@ class RunConfig:
     """Number of processes that train clients in parallel. Does not change the result."""
     threads: int = 1
     """torch threads per worker. Part of the configuration because it may change the last bits of a matrix product."""
+    cache: Literal["exact", "bfloat16", "off"] = "exact"
+    """Keep what frozen layers compute for an example, so that it is computed once. `exact` does not change the result;
+    `bfloat16` takes half the memory and rounds."""
+    cache_gb: float = 2.0
+    """Memory for the cache in gigabytes. What needs more is kept in a temporary file."""
 
     plugins: str | None = None
     """Files given by `--plugin`, with their checksums. Written by subbit: the run only starts with exactly these
@@ -111,5 +116,6 @@ class RunConfig:
             0 <= self.link_latency_ms < math.inf,
             f"link_latency_ms={self.link_latency_ms}: needs 0 or more milliseconds",
         )
+        require(0 <= self.cache_gb < math.inf, f"cache_gb={self.cache_gb}: needs 0 or more gigabytes")
         require(0 < self.quorum <= 1, f"quorum={self.quorum}: needs a share above 0, at most 1")
         require(self.head_learning_rate > 0, f"head_learning_rate={self.head_learning_rate}: needs a number above 0")

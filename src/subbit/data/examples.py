@@ -7,7 +7,7 @@ selected examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,11 @@ class Examples:
             rows=self.rows if self.rows is None else self.rows.index_select(0, positions),
         )
         return selected
+
+    def in_batches(self, size: int) -> Iterator[Examples]:
+        """All examples in order, in batches of this size."""
+        for start in range(0, len(self), size):
+            yield self.select(np.arange(start, min(start + size, len(self))))
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from subbit.codecs import Counts, Shared, Vector, make_codec
 from subbit.codecs.sampler import Thresholds, thresholds_of_counts
+from subbit.codecs.take import take
 from subbit.core.values import require
 from subbit.exchange.exchange import Held, Part, Payloads, State, as_float32
 
 Levels = NDArray[np.uint16]
 LEVELS = "levels"
 MILLION = 1_000_000
+PIECE = 1 << 14  # Positions compared at a time, so that what is computed on the way stays in the cache.
 
 
 class Grid(ABC):
@@ -69,7 +71,7 @@ class ScoreGrid(Grid):
         return levels
 
     def values(self, levels: Levels) -> Vector:
-        return _scores_table(self.largest, self.step)[levels]
+        return take(_scores_table(self.largest, self.step), levels)
 
     def within(self, scores: NDArray[Any]) -> NDArray[Any]:
         return scores.clip(-self.score_limit, self.score_limit)
@@ -110,8 +112,7 @@ class ThetaGrid(Grid):
     def thresholds(self, levels: Levels) -> Thresholds:
         clamp = round(self.clamp * MILLION)
         table = thresholds_of_counts(self.grid, "mode", clamp_numerator=clamp, clamp_denominator=MILLION)
-        thresholds: Thresholds = table[levels]
-        return thresholds
+        return take(table, levels)
 
     def within(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         return theta.clip(self.clamp, 1 - self.clamp)
@@ -133,8 +134,12 @@ class GridChanges:
 
     def change(self, state: State, held: Held, round_number: int) -> Payloads:
         values, old = np.asarray(state[self.vector]), held[LEVELS]
-        far = np.abs(values - self.grid.values(old)) >= self.grid.deadzone
-        return {self.name: Counts(self.grid.largest, np.where(far, self.grid.nearest(values), old))}
+        new = np.empty_like(old)
+        for start in range(0, old.size, PIECE):
+            piece = slice(start, start + PIECE)
+            far = np.abs(values[piece] - self.grid.values(old[piece])) >= self.grid.deadzone
+            new[piece] = np.where(far, self.grid.nearest(values[piece]), old[piece])
+        return {self.name: Counts(self.grid.largest, new)}
 
     def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
         return self.restore(payloads)

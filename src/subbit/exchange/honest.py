@@ -6,6 +6,7 @@ limited by the aggregation, see `subbit.aggregate.robust`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,19 @@ ROUNDING = 1e-6
 
 def largest(values: NDArray[Any] | None) -> float:
     """Largest magnitude, NaN if any value is NaN; 0 for no values."""
-    return 0.0 if values is None else float(np.max(np.abs(values), initial=0))
+    if values is None or not values.size:
+        return 0.0
+    # Two passes over the values take less time than a copy of their magnitudes. Both results are NaN if a value is.
+    most, least = float(values.max()), float(values.min())
+    return most if math.isnan(most) else max(abs(most), abs(least))
 
 
-def check_within(values: NDArray[Any], most: float, what: str) -> None:
+def check_within(values: NDArray[Any], most: float, what: str) -> float:
+    """Return the largest magnitude after checking it."""
     found = largest(values)
     if not found <= most:  # Also true for NaN.
         raise PayloadError(f"{what} holds a value of magnitude {found:g}, honest clients stay below {most:g}", "value")
+    return found
 
 
 def check_not_negative(values: NDArray[Any], what: str) -> None:

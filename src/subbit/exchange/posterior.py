@@ -7,11 +7,14 @@ thresholds, so that masks drawn on the server and on a client from the same key 
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.aggregate import MaskCounts, trimmed_counts
@@ -19,14 +22,15 @@ from subbit.aggregate.aggregators import Aggregator, check_trim
 from subbit.codecs import Codec, Counts, Kind, Shared
 from subbit.codecs.codec import Bits
 from subbit.codecs.counted import CountsCodec
-from subbit.codecs.sampler import Thresholds, thresholds_of_counts
+from subbit.codecs.sampler import Thresholds, sample_bits, thresholds_of_counts
+from subbit.codecs.take import take, thresholds_of_theta
 from subbit.core.errors import ConfigError
 from subbit.core.pieces import choice
 from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.exchange.exchange import Exchange, Part, Payloads, State
-from subbit.maps.bound import FULL, BoundMap, as_thresholds
+from subbit.maps.bound import FULL, BoundMap, ProbabilityMap
 from subbit.models.task import Task, Turn
 
 MOST_MASKS = 65535
@@ -54,13 +58,16 @@ class Beta:
         require(self.reset_every is None or self.reset_every >= 1, f"reset_every={self.reset_every}: needs at least 1")
 
     def thresholds(self, counts: Counts) -> Thresholds:
-        counts = trimmed_counts(counts, self.trim)
+        return take(self.table(counts.total), counts.values)
+
+    def table(self, total: int) -> Thresholds:
+        """The threshold of each count of ones among `total` masks."""
+        trimmed = trimmed_counts(Counts(total, np.arange(total + 1, dtype=np.uint16)), self.trim)
         clamp = round(self.clamp * MILLION)
         table: Thresholds = thresholds_of_counts(
-            counts.total, self.estimator, clamp_numerator=clamp, clamp_denominator=MILLION
+            trimmed.total, self.estimator, clamp_numerator=clamp, clamp_denominator=MILLION
         )
-        thresholds: Thresholds = table[counts.values]
-        return thresholds
+        return table[trimmed.values]
 
 
 @dataclass(frozen=True)
@@ -112,11 +119,19 @@ class BitsUp(ABC):
 
 @dataclass(frozen=True)
 class Moved:
-    """The scores before and after training."""
+    """What training has changed."""
 
+    map: ProbabilityMap
+    before: Thresholds
     thresholds: Thresholds
-    before: Tensor
-    after: Tensor
+    """After training."""
+    scores: Tensor
+    """After training."""
+
+    def scores_at(self, places: NDArray[np.int64] | slice) -> tuple[Tensor, Tensor]:
+        """The scores before and after training, in float64."""
+        after = self.scores[places if isinstance(places, slice) else torch.from_numpy(places)]
+        return self.map.scores(self.before[places]).double(), after.double()
 
 
 class BitsExchange(Exchange):
@@ -129,6 +144,7 @@ class BitsExchange(Exchange):
         self.beta = aggregate.beta
         if self.down_codec.kind is Kind.VECTOR and not self.down_codec.exact:
             raise ConfigError(f"down.codec={self.down_codec.name}: probabilities go down as counts, or dense")
+        self._drawn: tuple[weakref.ref[Thresholds], int, Bits] | None = None
         self.down_name = bound.vector if bound.vector != "scores" else "theta"
         self.period = self.beta.reset_every or max(1, round(task.clients / task.participants))
         if self.period * task.participants > MOST_MASKS:
@@ -149,15 +165,16 @@ class BitsExchange(Exchange):
         counts = counts_of(state)
         if self.down_codec.kind is Kind.COUNTS:
             return {self.down_name: counts}
-        return {self.down_name: (self.thresholds(counts) / FULL).astype(np.float32)}
+        if counts.total == 0:
+            return {self.down_name: (self.thresholds(counts) / FULL).astype(np.float32)}
+        return {self.down_name: take((self.beta.table(counts.total) / FULL).astype(np.float32), counts.values)}
 
     def open(self, payloads: Payloads, round_number: int) -> Thresholds:
         """The thresholds of the broadcast: integers on both sides, from exactly what was sent."""
         theta = payloads[self.down_name]
         if isinstance(theta, Counts):
             return self.thresholds(theta)
-        # A float32 times 2^32 is exact in float64, so both sides round the same number.
-        return as_thresholds(theta.astype(np.float64) * FULL)
+        return thresholds_of_theta(np.ascontiguousarray(theta, dtype=np.float32))
 
     def thresholds(self, counts: Counts) -> Thresholds:
         """Thresholds of the counts. An empty count, as in the first broadcast, stands for the configured initial
@@ -184,12 +201,17 @@ class BitsExchange(Exchange):
         return scores
 
     def say(self, view: Thresholds, trained: Tensor, turn: Turn) -> tuple[Payloads, dict[str, float]]:
-        before = self.trained(view)
-        moved = Moved(self.map.moved(view, before, trained), before, trained)
+        moved = Moved(self.map, view, self.map.moved(view, trained), trained)
         payload, observed = self.up.say(self, view, moved, turn)
         return {self.up.part: payload}, observed
 
     # Posterior.
+
+    def drawn(self, view: Thresholds, key: int) -> Bits:
+        """The mask drawn from a broadcast; kept, for a key that all clients of a round have. Not to be modified."""
+        if self._drawn is None or self._drawn[0]() is not view or self._drawn[1] != key:
+            self._drawn = weakref.ref(view), key, sample_bits(view, key)
+        return self._drawn[2]
 
     def accumulator(self) -> MaskCounts:
         return MaskCounts(self.size)

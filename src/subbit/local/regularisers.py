@@ -125,7 +125,7 @@ class Moon:
     def begin(self, task: Task, trained: Tensor, turn: Turn) -> Hooks:
         received = _network(task.flat, trained)
         previous = {name: turn.memory.get(PREVIOUS + name, vector) for name, vector in received.items()}
-        return Hooks(objective=Contrast(task.flat, self._head(task), (received, previous), self))
+        return Hooks(objective=Contrast(task, self._head(task), (received, previous), self))
 
     def end(self, task: Task, trained: Tensor, turn: Turn) -> None:
         for name, vector in _network(task.flat, trained).items():
@@ -142,12 +142,12 @@ class Contrast:
 
     def __init__(
         self,
-        flat: FlatModel,
+        task: Task,
         head: nn.Module,
         networks: tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]],
         moon: Moon,
     ) -> None:
-        self.flat, self.head, self.networks = flat, head, networks
+        self.task, self.flat, self.head, self.networks = task, task.flat, head, networks
         self.strength, self.temperature = moon.mu, moon.temperature
 
     def __call__(self, batch: Examples) -> Tensor:
@@ -163,7 +163,7 @@ class Contrast:
         seen: list[Tensor] = []
         handle = self.head.register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
         try:
-            logits = self.flat.module(batch.inputs)
+            logits = self.task.outputs(batch)
         finally:
             handle.remove()
         if not seen:

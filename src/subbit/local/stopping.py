@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch.nn import functional
 
@@ -73,8 +72,7 @@ def validation_loss(task: Task, examples: Examples) -> float:
     task.flat.evaluation_mode()
     total = 0.0
     with torch.no_grad():
-        for start in range(0, len(examples), VALIDATION_BATCH):
-            batch = examples.select(np.arange(start, min(start + VALIDATION_BATCH, len(examples))))
-            total += float(functional.cross_entropy(task.flat.module(batch.inputs), batch.labels, reduction="sum"))
+        for batch in examples.in_batches(VALIDATION_BATCH):
+            total += float(functional.cross_entropy(task.outputs(batch), batch.labels, reduction="sum"))
     task.flat.training_mode()
     return total / len(examples)

@@ -116,7 +116,8 @@ def train_locally(
     """Train the vector in place on one client's data; returns the mean loss of the last epoch."""
     flat, seed, where = task.flat, task.seed, (turn.round_number, turn.client)
     compute = hooks.backward or partial(_backward, task, hooks.objective or partial(_cross_entropy, task))
-    trained.grad = torch.zeros_like(trained)
+    # A map of each place by itself pulls the gradient back in place.
+    trained.grad = flat.gradient if network.elementwise else torch.zeros_like(trained)
     # A step of the weights themselves needs no copies. A turn's own `backward` may change the weights in passing.
     in_place = isinstance(network, Identity) and hooks.backward is None
     optimizer = hooks.optimizer or settings.make_optimizer(trained)
@@ -129,6 +130,7 @@ def train_locally(
     set_rate(0.0)
     flat.attach()
     flat.training_mode()
+    task.prepare(data)
     step, mean_loss = 0, 0.0
     steps = settings.epochs * math.ceil(len(data) / settings.batch_size)
     with torch_randomness(derive_key(seed, "module", *where)), flat.training(trained) if in_place else nullcontext():
@@ -160,6 +162,7 @@ def train_locally(
             mean_loss = sum(losses) / max(1, len(losses))
             if hooks.finished is not None and hooks.finished(epoch, mean_loss):
                 break
+    trained.grad = None  # As large as the vector, and of no more use.
     return mean_loss
 
 
@@ -170,7 +173,7 @@ def _divide_by_root_mean_square(gradient: Tensor) -> None:
 
 
 def _cross_entropy(task: Task, batch: Examples) -> Tensor:
-    return functional.cross_entropy(task.flat.module(batch.inputs), batch.labels)
+    return functional.cross_entropy(task.outputs(batch), batch.labels)
 
 
 def _backward(task: Task, objective: Callable[[Examples], Tensor], batch: Examples) -> float:

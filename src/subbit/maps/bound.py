@@ -8,6 +8,7 @@ only one side uses.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ from subbit.models.task import Task, Turn
 make_registry("map")
 FULL = float(1 << 32)
 """A threshold is a probability times 2^32."""
+BLOCK = 1 << 16
 
 
 class BoundMap(ABC):
@@ -102,9 +104,9 @@ class ProbabilityMap(Protocol):
     def draw(self, thresholds: Thresholds, key: int) -> Bits:
         """One draw of all bits."""
 
-    def moved(self, thresholds: Thresholds, before: Tensor, after: Tensor) -> Thresholds:
-        """Thresholds after training: the old ones plus the change, so that an unchanged place keeps its exact threshold
-        and training with learning rate 0 flips no bit."""
+    def moved(self, thresholds: Thresholds, after: Tensor) -> Thresholds:
+        """Thresholds after training: the old ones plus the change since `scores(thresholds)`, so that an unchanged
+        place keeps its exact threshold and training with learning rate 0 flips no bit."""
 
     def write_thresholds(self, thresholds: Thresholds, network: str, key: int) -> None:
         """Write one of the networks of these probabilities into the flat model."""
@@ -117,6 +119,12 @@ class MapPiece(Protocol):
     def default_selection(self, blocks: int, pretrained: bool) -> str: ...
 
     def bind(self, task: Task) -> BoundMap: ...
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """The places in blocks, so that intermediate results in float64 stay small. A block is a multiple of 8 places."""
+    for start in range(0, size, BLOCK):
+        yield slice(start, min(start + BLOCK, size))
 
 
 def as_thresholds(scaled: NDArray[np.float64]) -> Thresholds:

@@ -24,7 +24,7 @@ from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
 from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
-from subbit.maps.bound import FULL, BoundMap, added, as_thresholds
+from subbit.maps.bound import FULL, BoundMap, added, as_thresholds, blocks
 from subbit.models.popup import signed_weights
 from subbit.models.reparametrisation import SCORE_LIMIT, BernoulliMask, ThresholdMask, clamp_scores_
 from subbit.models.task import Task
@@ -130,9 +130,13 @@ class Mask(BoundMap):
     def scores(self, thresholds: Thresholds) -> Tensor:
         return scores_of_thresholds(thresholds)
 
-    def moved(self, thresholds: Thresholds, before: Tensor, after: Tensor) -> Thresholds:
-        change = torch.sigmoid(after.double()) - torch.sigmoid(before.double())
-        return added(thresholds, change.numpy())
+    def moved(self, thresholds: Thresholds, after: Tensor) -> Thresholds:
+        found = np.empty_like(thresholds)
+        for part in blocks(self.size):
+            before = scores_of_thresholds(thresholds[part])
+            change = torch.sigmoid(after[part].double()) - torch.sigmoid(before.double())
+            found[part] = added(thresholds[part], change.numpy())
+        return found
 
     def draw(self, thresholds: Thresholds, key: int) -> Bits:
         """One mask: sampled or, with a threshold, the only one."""
@@ -144,22 +148,29 @@ class Mask(BoundMap):
         return pack_bits(thresholds >= self.cut)
 
     def write(self, vector: Vector, network: str, key: int) -> None:
-        scores = np.asarray(vector, dtype=np.float64)
-        self.write_thresholds(as_thresholds(FULL / (1 + np.exp(-scores))), network, key)
+        thresholds = np.empty(self.size, dtype=np.uint32)
+        for part in blocks(self.size):
+            scores = np.asarray(vector[part], dtype=np.float64)
+            thresholds[part] = as_thresholds(FULL / (1 + np.exp(-scores)))
+        self.write_thresholds(thresholds, network, key)
 
     def write_thresholds(self, thresholds: Thresholds, network: str, key: int) -> None:
-        if network == "expected":
-            factor = (thresholds / FULL).astype(np.float32)
-        else:
+        if network != "expected":
             bits = self.cut_mask(thresholds) if network == "thresholded" else sample_bits(thresholds, key)
-            factor = unpack_bits(bits, self.size).astype(np.float32)
-        torch.mul(self.frozen, torch.from_numpy(factor), out=self.task.flat.weights)
+        for part in blocks(self.size):
+            if network == "expected":
+                factor = (thresholds[part] / FULL).astype(np.float32)
+            else:
+                factor = unpack_bits(bits[part.start // 8 :], part.stop - part.start).astype(np.float32)
+            torch.mul(self.frozen[part], torch.from_numpy(factor), out=self.task.flat.weights[part])
 
 
 def scores_of_thresholds(thresholds: Thresholds) -> Tensor:
     """logit(theta)."""
-    theta = torch.from_numpy((thresholds + 0.5) / FULL)
-    return torch.logit(theta).to(torch.float32)
+    scores = torch.empty(thresholds.size)
+    for part in blocks(thresholds.size):
+        scores[part] = torch.logit(torch.from_numpy((thresholds[part] + 0.5) / FULL))
+    return scores
 
 
 def bernoulli_divergence(after: Tensor, before: Tensor) -> Tensor:

@@ -141,7 +141,8 @@ class ProjectedBits(BoundMap):
     def scores(self, thresholds: Thresholds) -> Tensor:
         return torch.from_numpy(probabilities(thresholds))
 
-    def moved(self, thresholds: Thresholds, before: Tensor, after: Tensor) -> Thresholds:
+    def moved(self, thresholds: Thresholds, after: Tensor) -> Thresholds:
+        before = torch.from_numpy(probabilities(thresholds))
         return added(thresholds, (after.clamp(0, 1).double() - before.double()).numpy())
 
     def draw(self, thresholds: Thresholds, key: int) -> Bits:

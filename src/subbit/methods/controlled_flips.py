@@ -114,7 +114,7 @@ class ControlledExchange(Exchange):
 
     def say(self, view: Thresholds, trained: Tensor, turn: Turn) -> tuple[Payloads, dict[str, float]]:
         key = self._key(turn.round_number, turn.client)
-        flips = sample_bits(self.map.moved(view, self.trained(view), trained), key) ^ sample_bits(view, key)
+        flips = sample_bits(self.map.moved(view, trained), key) ^ sample_bits(view, key)
         return {"flips": flips}, {"flips": count_ones(flips)}
 
     # Server side.

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 
 from subbit.codecs import Codec
 from subbit.codecs.codec import Bits
@@ -38,7 +37,7 @@ from subbit.exchange.by_codec import bits_or_vectors
 from subbit.exchange.posterior import BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
-from subbit.maps.bound import FULL
+from subbit.maps.bound import FULL, blocks
 from subbit.maps.masks import MaskMap, bernoulli_divergence
 from subbit.maps.weights import MapChoice
 from subbit.methods.fedpm import carries_masks
@@ -89,7 +88,7 @@ class FlipsUp(BitsUp):
         observations = {
             "flips": count_ones(flips),
             "flips_kept": count_ones(kept),
-            "moved": float(np.abs(moved.thresholds.astype(np.float64) - view).mean() / FULL),
+            "moved": mean_distance(moved.thresholds, view),
         }
         return kept, observations
 
@@ -101,16 +100,27 @@ class FlipsUp(BitsUp):
         if keep == len(positions):
             return flips
         if self.order == "kl":
-            where = torch.from_numpy(positions.astype(np.int64))
-            rank = -bernoulli_divergence(moved.after[where].double(), moved.before[where].double()).numpy()
+            before, after = moved.scores_at(positions.astype(np.int64))
+            rank = -bernoulli_divergence(after, before).numpy()
         else:
             rank = uniforms(derive_key(task.seed, "random-order", turn.round_number, turn.client), 0, len(positions))
         chosen = np.sort(np.argsort(rank, kind="stable")[:keep])
         return bits_of_positions(positions[chosen], size)
 
     def mask(self, exchange: BitsExchange, view: Thresholds, payload: Bits, where: tuple[int, int]) -> Bits:
-        mask: Bits = sample_bits(view, self.reference_key(exchange.task, *where)) ^ payload
+        key = self.reference_key(exchange.task, *where)
+        if self.seed_scope == "round":
+            mask: Bits = exchange.drawn(view, key) ^ payload
+            return mask
+        mask = sample_bits(view, key)
+        mask ^= payload
         return mask
+
+
+def mean_distance(one: Thresholds, two: Thresholds) -> float:
+    """Mean change of the probabilities. Integers, so that the order of summation does not matter."""
+    total = sum(int(np.abs(one[part].astype(np.int64) - two[part]).sum()) for part in blocks(one.size))
+    return total / max(1, one.size) / FULL
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ class MaskUp(BitsUp):
 
     def say(self, exchange: BitsExchange, view: Thresholds, moved: Moved, turn: Turn) -> tuple[Any, dict[str, float]]:
         if isinstance(self.codec, Klms):
-            divergence = bernoulli_divergence(moved.after.double(), moved.before.double()).mean().item() / math.log(2)
+            before, after = moved.scores_at(slice(None))
+            divergence = bernoulli_divergence(after, before).mean().item() / math.log(2)
             return (moved.thresholds / FULL).astype(np.float32), {"divergence": divergence}
         key = derive_key(exchange.task.seed, "client-mask", turn.round_number, turn.client)
         return exchange.map.draw(moved.thresholds, key), {}

@@ -111,15 +111,19 @@ class HeadMethod(Method[HeadParameters]):
     def features(self, data: Examples) -> Tensor:
         """The head's inputs for all examples, with the whole network in evaluation mode."""
         self.task.flat.evaluation_mode()
+        self.task.prepare(data)
         seen: list[Tensor] = []
+        found: list[Tensor] = []
         handle = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
             with torch.no_grad():
-                for start in range(0, len(data), FEATURE_BATCH):
-                    self.task.flat.module(data.inputs[start : start + FEATURE_BATCH])
+                for batch in data.in_batches(FEATURE_BATCH):
+                    self.task.outputs(batch)
+                    found.append(seen.pop())
+                    seen.clear()
         finally:
             handle.remove()
-        return torch.cat(seen)
+        return torch.cat(found)
 
 
 class Fit(ABC):

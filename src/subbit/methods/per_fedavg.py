@@ -102,7 +102,7 @@ class PerFedAvg(Method[PerFedAvgParameters]):
     def _gradient(self, batch: Examples) -> float:
         flat = self.task.flat
         flat.zero_gradient()
-        loss = functional.cross_entropy(flat.module(batch.inputs), batch.labels)
+        loss = functional.cross_entropy(self.task.outputs(batch), batch.labels)
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.item())
 

@@ -152,11 +152,11 @@ class ScoreExchange(Exchange):
     ) -> None:
         sent = payloads["changes"]
         self.up.check(sent)
-        check_within(sent, self._most_gathered(round_number + 1), "an upload of changes")
+        found = check_within(sent, self._most_gathered(round_number + 1), "an upload of changes")
         # A residual may exceed the whole range of the scores, but a larger change has no further effect. Clipping, with
         # equal weights for all clients, bounds how far a malicious client can move a score.
         most = 2 * self.grid.score_limit
-        accumulator.add(np.clip(sent, -most, most), 1)
+        accumulator.add(np.clip(sent, -most, most) if found > most else sent, 1)
 
     def step(self, state: State, accumulator: Accumulator, round_number: int) -> State:
         scores = np.asarray(state["scores"]) + self.aggregate.server_rate * accumulator.mean()

@@ -155,10 +155,8 @@ class Supermask(Method[SupermaskParameters]):
         self.task.flat.evaluation_mode()
         right = 0
         with torch.no_grad():
-            for start in range(0, len(data), CANDIDATE_BATCH):
-                batch = slice(start, start + CANDIDATE_BATCH)
-                predicted = self.task.flat.module(data.inputs[batch]).argmax(dim=1)
-                right += int((predicted == data.labels[batch]).sum())
+            for batch in data.in_batches(CANDIDATE_BATCH):
+                right += int((self.task.outputs(batch).argmax(dim=1) == batch.labels).sum())
         return right / len(data)
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:

@@ -76,7 +76,8 @@ class DrawUp(BitsUp):
     def mask(self, exchange: BitsExchange, view: Thresholds, payload: Bits, where: tuple[int, int]) -> Bits:
         if not self.as_flips:
             return payload
-        bits: Bits = payload ^ sample_bits(view, self.reference_key(exchange.task, *where))
+        bits = sample_bits(view, self.reference_key(exchange.task, *where))
+        bits ^= payload
         return bits
 
 

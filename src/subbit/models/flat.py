@@ -25,6 +25,8 @@ from subbit.core.errors import ModelError
 from subbit.models.select import select_parameters
 from subbit.models.template import Template
 
+LARGE = 1 << 23
+"""From this number of trained parameters on, memory counts more than time."""
 BATCHNORM_POLICIES = ("frozen", "batch", "average")
 
 
@@ -110,6 +112,10 @@ class FlatModel:
 
     def backward(self, loss: Tensor) -> None:
         """Replace `gradient` by that of the loss."""
+        if self.template.size > LARGE:  # Adding takes longer, but no memory for a second gradient.
+            self.zero_gradient()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return
         # Without a gradient to add to, autograd hands over its result. One copy is cheaper than zeroing and adding.
         for parameter in self._parameters:
             parameter.grad = None

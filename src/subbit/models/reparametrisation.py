@@ -15,6 +15,7 @@ has one more factor theta in the gradient (`straight_through="theta"`), so weigh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ from subbit.core.jit import njit
 
 SCORE_LIMIT = 10.0
 """sigmoid(10) = 0.99995. From about 17 on theta is 1.0 in float32, so the derivative is zero and the score stuck."""
+BLOCK = 1 << 17  # Places at a time, so that their probabilities stay in the cache.
 SHIFT_8 = np.uint32(8)
 UNIT_24 = np.float32(2.0**-24)  # 24 random bits are exact in float32.
 
@@ -43,6 +45,9 @@ class Reparametrisation(ABC):
     """A map from a trained vector of `size` values into the weights of a flat model."""
 
     size: int
+    elementwise: bool = False
+    """Whether each weight depends on the trained value at its own place only. `pull_back` may then write over the
+    gradient of the weights."""
 
     @abstractmethod
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
@@ -69,23 +74,30 @@ class Identity(Reparametrisation):
 class _Mask(Reparametrisation):
     """Base class of the masks: scores are trained, weights stay frozen."""
 
-    def __init__(self, initial: Tensor) -> None:
-        self.size = initial.numel()
-        self.initial = _array(initial, self.size, "initial").copy()
-        self._theta = torch.empty(self.size)
+    elementwise = True
 
-    def _probabilities(self, trained: Tensor) -> Array:
-        """theta, in a buffer that the next call overwrites."""
+    def __init__(self, initial: Tensor) -> None:
+        """`initial` is only read."""
+        self.size = initial.numel()
+        self.initial = _array(initial, self.size, "initial")
+        self._theta = torch.empty(min(BLOCK, self.size))
+
+    def _probabilities(self, trained: Tensor) -> Iterator[tuple[slice, Array]]:
+        """theta in blocks, each in a buffer that the next one overwrites."""
         _array(trained, self.size, "trained")
-        return torch.sigmoid(trained.detach(), out=self._theta).numpy()
+        for start in range(0, self.size, BLOCK):
+            part = slice(start, min(start + BLOCK, self.size))
+            yield part, torch.sigmoid(trained.detach()[part], out=self._theta[: part.stop - start]).numpy()
 
     def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
-        theta = self._probabilities(trained)
-        _straight_through(_array(gradient, self.size, "gradient"), self.initial, theta, _array(out, self.size, "out"))
+        values, found = _array(gradient, self.size, "gradient"), _array(out, self.size, "out")
+        for part, theta in self._probabilities(trained):
+            _straight_through(values[part], self.initial[part], theta, found[part])
 
     def _write_thresholded(self, trained: Tensor, weights: Tensor, threshold: float) -> None:
-        kept = self._probabilities(trained) >= np.float32(threshold)
-        _array(weights, self.size, "weights")[:] = np.where(kept, self.initial, np.float32(0.0))
+        out = _array(weights, self.size, "weights")
+        for part, theta in self._probabilities(trained):
+            out[part] = np.where(theta >= np.float32(threshold), self.initial[part], np.float32(0.0))
 
 
 class BernoulliMask(_Mask):
@@ -98,18 +110,21 @@ class BernoulliMask(_Mask):
         self.straight_through = straight_through
 
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
-        theta, out = self._probabilities(trained), _array(weights, self.size, "weights")
+        words, out = subkeys(key), _array(weights, self.size, "weights")
         with np.errstate(over="ignore"):
-            _keep(*subkeys(key), theta, self.initial, out)
+            for part, theta in self._probabilities(trained):
+                _keep(*words, np.uint32(part.start), theta, self.initial[part], out[part])
 
     def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
         super().pull_back(gradient, trained, out)
         if self.straight_through == "theta":
-            out.mul_(self._theta)
+            out.mul_(torch.sigmoid(trained.detach()))
 
     def expected(self, trained: Tensor, weights: Tensor) -> None:
         """w0 * theta: the mean over all masks."""
-        np.multiply(self.initial, self._probabilities(trained), out=_array(weights, self.size, "weights"))
+        out = _array(weights, self.size, "weights")
+        for part, theta in self._probabilities(trained):
+            np.multiply(self.initial[part], theta, out=out[part])
 
     def thresholded(self, trained: Tensor, weights: Tensor) -> None:
         """w0 * [theta >= 1/2]: the most likely mask."""
@@ -160,10 +175,19 @@ def _array(tensor: Tensor, size: int, name: str) -> Array:
 
 
 @njit
-def _keep(first: np.uint32, second: np.uint32, third: np.uint32, theta: Array, initial: Array, weights: Array) -> None:
-    """The draws of `subbit.codecs.sampler.uniforms`, compared at 24 bits."""
+def _keep(
+    first: np.uint32,
+    second: np.uint32,
+    third: np.uint32,
+    start: np.uint32,
+    theta: Array,
+    initial: Array,
+    weights: Array,
+) -> None:
+    """The draws of `subbit.codecs.sampler.uniforms` from `start` on, compared at 24 bits."""
     for place in range(weights.size):
-        uniform = np.float32(hash_place(np.uint32(place), first, second, third) >> SHIFT_8) * UNIT_24
+        hashed = hash_place(np.uint32(start + np.uint32(place)), first, second, third)
+        uniform = np.float32(hashed >> SHIFT_8) * UNIT_24
         weights[place] = initial[place] if uniform < theta[place] else np.float32(0.0)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from subbit.config.resolve import Settings
 from subbit.core.errors import WorkerError
 from subbit.core.plugins import Plugins, loaded_plugins
+from subbit.models.cache_store import CacheStore
 from subbit.runtime.client import EvaluationOrder, client_turn, evaluation_turn
 from subbit.runtime.client_memory import Memories
 from subbit.runtime.messages import Failure, Order, Reply
@@ -42,6 +43,7 @@ class Engine(Protocol):
 class InProcess:
     def __init__(self, workplace: Workplace, threads: int) -> None:
         self._workplace = workplace
+        workplace.open_cache()
         self._threads_before = torch.get_num_threads()
         torch.set_num_threads(threads)
 
@@ -61,7 +63,14 @@ class Workers:
 
     def __init__(self, workplace: Workplace) -> None:
         # Plugins first: a worker must load them before it unpickles objects of their classes.
-        given = (loaded_plugins(), workplace.problem, workplace.settings, workplace.job, workplace.memories)
+        given = (
+            loaded_plugins(),
+            workplace.problem,
+            workplace.settings,
+            workplace.job,
+            workplace.memories,
+            workplace.open_cache(),
+        )
         self._pool = Pool(workplace.settings.run.workers, _start_worker, given)
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
@@ -90,10 +99,14 @@ class Workers:
 _workplace: Workplace | None = None
 
 
-def _start_worker(plugins: Plugins, problem: Problem, settings: Settings, job: str, memories: Memories) -> None:
+def _start_worker(
+    plugins: Plugins, problem: Problem, settings: Settings, job: str, memories: Memories, store: CacheStore | None
+) -> None:
     global _workplace
     torch.set_num_threads(settings.run.threads)
     _workplace = Workplace(problem, settings, job, memories)
+    if store is not None:
+        _workplace.open_cache(store)
 
 
 def _here() -> Workplace:

@@ -68,9 +68,8 @@ def own_loss(method: Method[Any], view: Any, data: Examples, turn: Turn) -> floa
     flat, total = method.task.flat, 0.0
     flat.evaluation_mode()
     with torch.no_grad():
-        for start in range(0, len(data), BATCH):
-            batch = data.select(np.arange(start, min(len(data), start + BATCH)))
-            total += float(functional.cross_entropy(flat.module(batch.inputs), batch.labels, reduction="sum"))
+        for batch in data.in_batches(BATCH):
+            total += float(functional.cross_entropy(method.task.outputs(batch), batch.labels, reduction="sum"))
     loss = total / len(data)
     if not np.isfinite(loss):
         raise TrainingError(f"the loss of the broadcast network is {loss}")

@@ -97,7 +97,8 @@ class Intake:
         except Exception as error:  # E.g. a singular matrix. `step` finds out which reply caused it.
             raise SubbitError(f"{type(error).__name__}: {error}") from error
         for name, value in after.items():
-            if not np.isfinite(value).all():
+            array = np.asarray(value)
+            if array.dtype.kind == "f" and not np.isfinite(array).all():  # Integers, e.g. counts, always are.
                 raise SubbitError(f"{name!r} would not be finite")
         if self._usable is not None:
             self._usable(after)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -34,7 +35,17 @@ class Problem:
         return len(self.parts)
 
     def client_data(self, client: int) -> Examples:
-        return self.train.select(self.parts[client])
+        return self._numbered[0].select(self.parts[client])
+
+    def test_data(self, examples: NDArray[np.int64]) -> Examples:
+        return self._numbered[1].select(examples)
+
+    @cached_property
+    def _numbered(self) -> tuple[Examples, Examples]:
+        """The training and the test examples, numbered one after the other."""
+        train, test = len(self.train), len(self.test)
+        rows = torch.arange(train + test)
+        return replace(self.train, rows=rows[:train]), replace(self.test, rows=rows[train:])
 
     def own_test(self, client: int) -> NDArray[np.int64]:
         """The client's own test set.

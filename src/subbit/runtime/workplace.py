@@ -24,7 +24,10 @@ from subbit.methods.heads import HEADS, HeadMethod, HeadParameters, find_linear_
 from subbit.methods.method import Method
 from subbit.methods.names import find_method
 from subbit.models import FlatModel, Template, find_blocks, select_parameters
+from subbit.models.cache_store import CacheStore, make_store
+from subbit.models.find_prefix import PROBES, find_prefix
 from subbit.models.head_start import kaiming_
+from subbit.models.prefix_cache import PrefixCache
 from subbit.models.task import Task
 from subbit.runtime.client_memory import Memories, MemoriesInRam
 from subbit.runtime.high_loss import check_selection, share_of
@@ -34,6 +37,7 @@ from subbit.runtime.problem import Problem
 from subbit.wire.channel import Channel, Part, down
 
 EVALUATION_BATCH = 128
+KEPT_AS = {"exact": torch.float32, "bfloat16": torch.bfloat16}
 PROBE = 2  # Number of examples on which a network is tested before it is accepted.
 
 
@@ -64,6 +68,7 @@ class Workplace:
         self.fits_head = run.head in HEADS
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}
+        self._cache = PrefixCache(self.module)
         head_names: set[str] = set()
         if self.fits_head:
             head_flat = FlatModel(self.module, "head", run.batchnorm)
@@ -127,6 +132,7 @@ class Workplace:
             input_type=self.problem.train.inputs.dtype,
             job=self.job,
             examples=tuple(len(part) for part in self.problem.parts),
+            cache=self._cache,
         )
 
     def method(self, phase: Phase) -> Method[Any]:
@@ -136,6 +142,22 @@ class Workplace:
         """Bind the module to the flat model of the phase. Required before running the module or writing a head for that
         phase: both phases share one module, which is bound to one of them at a time, initially to the main phase."""
         self._methods[phase].task.flat.attach()
+
+    def open_cache(self, store: CacheStore | None = None) -> CacheStore | None:
+        """Keep what the frozen layers compute, in the given store or a new one; none if there is nothing to keep."""
+        run, problem = self.settings.run, self.problem
+        if run.cache == "off":
+            return None
+        flat = self.method("main").task.flat
+        head = () if self.head_template is None else self.head_template.names
+        prefix = find_prefix(flat, head, problem.train.inputs[: max(PROBES)])
+        if prefix is not None and store is None:
+            rows, dtype = len(problem.train) + len(problem.test), KEPT_AS[run.cache]
+            store = make_store((rows, prefix.width), dtype, int(run.cache_gb * 1e9), shared=run.workers > 1)
+        if prefix is None or store is None:
+            return None
+        self._cache.open(prefix, store)
+        return store
 
     # Fitted head.
 
@@ -201,6 +223,6 @@ class Workplace:
         with torch.no_grad():
             for start in range(0, len(examples), EVALUATION_BATCH):
                 part = slice(start, start + EVALUATION_BATCH)
-                batch = self.problem.test.select(examples[part])
-                right[part] = (self.module(batch.inputs).argmax(dim=1) == batch.labels).numpy()
+                batch = self.problem.test_data(examples[part])
+                right[part] = (self._cache.outputs(batch).argmax(dim=1) == batch.labels).numpy()
         return right

@@ -1,0 +1,83 @@
+"""ViT-B/32 with random weights, the weights of its last five blocks masked: a training image's seconds, and memory.
+
+python -m benchmarks.bench.engine.vitb IMAGES
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.bench.engine.child import ONE_THREAD, run_child
+from benchmarks.bench.engine.jobs import BLOCKS, CLASSES, problem_of, random_images, uncached
+from subbit.config.resolve import resolve
+from subbit.local.trainer import Trainer
+from subbit.models.classifier import Classifier
+from subbit.runtime.run import run_job
+
+BATCH, IMAGES = 8, 32
+
+
+def measure_vitb(images: int, **config: int) -> dict[str, Any]:
+    """One client, one round, through the whole engine; the seconds are those of local training."""
+    from transformers import ViTConfig, ViTModel
+
+    threads = torch.get_num_threads()
+    torch.manual_seed(0)
+    sizes = ViTConfig(**{"image_size": 224, "patch_size": 32, **config})
+    backbone = ViTModel(sizes, add_pooling_layer=False)
+    module = Classifier(backbone, torch.nn.Linear(sizes.hidden_size, CLASSES), "cls")
+    data = random_images(images, (3, sizes.image_size, sizes.image_size))
+    floats = type(data)(data.inputs.float() / 255, data.labels)
+    seconds: list[float] = []
+    peaks: list[float] = []
+    train = Trainer.train
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        started = process_time()
+        try:
+            return train(*arguments, **options)
+        finally:
+            seconds.append(process_time() - started)
+            peaks.append(peak_gb())
+
+    values = {"method": "deltamask", "select": f"{BLOCKS}: weights", "head": "keep", "clients": 1, "rounds": 1}
+    settings = resolve({**values, **uncached(), "batch_size": BATCH, "threads": threads})
+    problem = problem_of(module, floats, 1, floats.select(np.arange(2)))
+    target: Any = Trainer
+    target.train = timed
+    try:
+        summary = run_job(problem, settings).summary
+    finally:
+        target.train = train
+    return {
+        "parameters": summary["parameters"],
+        "threads": threads,
+        "seconds_per_image": seconds[0] / images,
+        "peak_gb_after_training": peaks[0],
+        "peak_gb": peak_gb(),
+    }
+
+
+def peak_gb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+
+
+def vitb() -> dict[str, Any]:
+    words = ["-m", "benchmarks.bench.engine.vitb", str(IMAGES)]
+    one, every = run_child(words, variables=ONE_THREAD).found, run_child(words, variables={}).found
+    return {
+        "results": {"vitb_seconds_per_image": one["seconds_per_image"], "vitb_peak_gb": one["peak_gb_after_training"]},
+        "one_thread": one,
+        "default_threads": every,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_vitb(int(sys.argv[1]))))

@@ -1,0 +1,76 @@
+"""Keeps what the frozen prefix of a network computes for each example, so that it is computed once.
+
+Matrix products may round differently in batches of another size, so the values kept for an example, which were computed
+in a batch of `FILL` examples, need not be those of the whole network in a batch of another size. An exact cache
+therefore compares them when a batch size is first used, until `ENOUGH` values were the same. Where one differs, batches
+of that size run the whole network. The rounding depends on the shapes, not on the values, and a difference in one layer
+is soon one in most values.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from subbit.data.examples import Examples
+from subbit.models.cache_store import CacheStore
+from subbit.models.prefix import Prefix
+
+FILL = 64
+ENOUGH = 10_000
+DIFFERENT = -1
+
+
+class PrefixCache:
+    """Without a prefix, and for examples without a row number, `outputs` runs the whole module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._prefix: Prefix | None = None
+        self._store: CacheStore | None = None
+        self._compared: dict[tuple[bool, bool, int], int] = {}
+        """By mode of the module and of autograd, and batch size: how many kept values were those that the module
+        computes, or `DIFFERENT`."""
+
+    def open(self, prefix: Prefix, store: CacheStore) -> None:
+        self._prefix, self._store, self._compared = prefix, store, {}
+
+    def prepare(self, data: Examples) -> None:
+        """Compute what is not yet kept for these examples."""
+        if self._prefix is None or self._store is None or data.rows is None:
+            return
+        missing = torch.nonzero(self._store.filled.index_select(0, data.rows) == 0).flatten()
+        for chosen in torch.split(missing, FILL):
+            # Always in batches of one size, filled up with repetitions.
+            padded = chosen.repeat(-(-FILL // max(1, len(chosen))))[:FILL]
+            if len(padded):
+                values = self._prefix.capture(data.inputs.index_select(0, padded))[: len(chosen)]
+                self._store.keep(data.rows.index_select(0, chosen), values)
+
+    def outputs(self, batch: Examples) -> Tensor:
+        """The module's outputs for the batch."""
+        if self._prefix is None or self._store is None or batch.rows is None or not len(batch):
+            return self._whole(batch)
+        self.prepare(batch)
+        values = self._store.values.index_select(0, batch.rows).float()
+        if self._store.exact and not self._same(self._prefix, batch, values):
+            return self._whole(batch)
+        outputs: Tensor = self._prefix.outputs(batch.inputs, values)
+        if bool(outputs.isnan().any()):
+            # Either the network is broken, or it took another way through its layers than when it was watched.
+            self._prefix = None
+            return self._whole(batch)
+        return outputs
+
+    def _same(self, prefix: Prefix, batch: Examples, kept: Tensor) -> bool:
+        """Whether the kept values are those that the module would compute in this batch."""
+        case = (self.module.training, torch.is_grad_enabled(), len(batch))
+        compared = self._compared.get(case, 0)
+        if DIFFERENT < compared < ENOUGH:
+            same = torch.equal(prefix.capture(batch.inputs), kept)
+            compared = self._compared[case] = compared + kept.numel() if same else DIFFERENT
+        return compared != DIFFERENT
+
+    def _whole(self, batch: Examples) -> Tensor:
+        outputs: Tensor = self.module(batch.inputs)
+        return outputs
