@@ -22,6 +22,7 @@ else
 	@$(HASHED) $(LOCK)
 	@$(PIP) --no-build-isolation --editable ".[$(EXTRAS)]"
 endif
+	@$(BIN)/subbit compile
 	@touch $@
 
 install: $(READY)  ## Make .venv and install subbit with what its tests need

@@ -55,8 +55,9 @@ def subbit(*words: str, folder: Path, check: bool = True, **environment: str) ->
 
 def one_line(done: subprocess.CompletedProcess[str], status: int = 2) -> str:
     assert done.returncode == status, done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
-    return done.stderr
+    lines = [line for line in done.stderr.strip().splitlines() if not line.endswith(": loading PyTorch")]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
 
 
 def summary(folder: Path) -> dict[str, Any]:

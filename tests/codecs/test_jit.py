@@ -1,13 +1,17 @@
-"""Compiled kernels are kept, and thrown away when any file of the codecs changes, wherever they are."""
+"""Compiled kernels are kept, thrown away when any file of the codecs changes, and all there after `subbit compile`."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import subbit.core.jit
+from subbit.conformance.compile_kernels import compile_kernels
 
 CALLER = """
 from subbit_jit_copy.codecs.called import inner
@@ -26,19 +30,45 @@ def inner(x):
 """
 
 
-def test_a_kernel_is_compiled_anew_when_a_kernel_that_it_calls_has_changed(tmp_path: Path) -> None:
-    package = tmp_path / "subbit_jit_copy"
-    for folder in (package, package / "core", package / "codecs", package / "models"):
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Kernels that call each other, in a package of their own."""
+    made = tmp_path / "subbit_jit_copy"
+    for folder in (made, made / "core", made / "codecs", made / "models"):
         folder.mkdir()
         (folder / "__init__.py").touch()
-    shutil.copy(subbit.core.jit.__file__, package / "core" / "jit.py")
-    (package / "models" / "caller.py").write_text(CALLER)
+    shutil.copy(subbit.core.jit.__file__, made / "core" / "jit.py")
+    (made / "models" / "caller.py").write_text(CALLER)
+    return made
 
-    def outer_of_ten(factor: int) -> int:
-        (package / "codecs" / "called.py").write_text(CALLED.replace("FACTOR", str(factor)))
-        command = [sys.executable, "-c", "from subbit_jit_copy.models.caller import outer; print(outer(10))"]
-        return int(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout)
 
-    assert outer_of_ten(2) == 21
-    assert outer_of_ten(300) == 3001
+def outer_of_ten(package: Path, factor: int, **environment: str) -> int:
+    (package / "codecs" / "called.py").write_text(CALLED.replace("FACTOR", str(factor)))
+    command = [sys.executable, "-c", "from subbit_jit_copy.models.caller import outer; print(outer(10))"]
+    variables = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=package.parent, env=variables, capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_a_kernel_is_compiled_anew_when_a_kernel_that_it_calls_has_changed(package: Path) -> None:
+    assert outer_of_ten(package, 2) == 21
+    assert outer_of_ten(package, 300) == 3001
     assert list(package.glob("*/__pycache__/*.nbi"))
+
+
+def test_kernels_are_kept_in_the_home_or_nowhere_where_their_folder_cannot_be_written(package: Path) -> None:
+    """A file where the folder would be, which stops root too."""
+    for folder in ("codecs", "models"):
+        (package / folder / "__pycache__").touch()
+    home, no_home = package.parent / "home", package.parent / "no-home"
+    no_home.touch()
+    assert outer_of_ten(package, 2, HOME=str(home), XDG_CACHE_HOME=str(home)) == 21
+    assert list(home.rglob("*.nbi"))
+    assert outer_of_ten(package, 3, HOME=str(no_home), XDG_CACHE_HOME=str(no_home)) == 31
+
+
+def test_every_kernel_is_in_the_cache_after_subbit_compile() -> None:
+    """A kernel that no codec and no method calls is either not needed or not exercised."""
+    files = compile_kernels()
+    assert len(files) > 50
+    assert [name for name, file in files.items() if not file.exists()] == []

@@ -13,9 +13,9 @@ from paper_writers import WRITERS
 
 from subbit.core.errors import ConfigError, DataError, SubbitError
 from subbit.data import dataset_names, load_dataset, partition
-from subbit.data.layouts import LAYOUTS
-from subbit.data.named import NAMED
 from subbit.runtime.problem import Problem
+from subbit.sets.layouts import LAYOUTS
+from subbit.sets.named import NAMED
 
 SMALL = {"food101": "?size=8", "cars196": "?size=8", "ucf101": "?size=8&frames=2", "hmdb51": "?size=8&frames=2"}
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text()

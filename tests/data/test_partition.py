@@ -6,7 +6,10 @@ import hashlib
 import random
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import datasets
+import flwr_datasets.partitioner as flower
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subbit.core.errors import ConfigError, DataError
+from subbit.core.randomness import derive_key, numpy_generator
 from subbit.data import PARTITIONS, Examples, partition, summarise_split
 
 OPTIONS = {"iid": {}, "dirichlet": {"alpha": 0.3}, "classes": {"classes_per_client": 2}, "classes-starved": {}}
@@ -230,3 +234,24 @@ def test_equal_clients_of_two_classes_share_everything(classes: int, clients: in
     assert {len(np.unique(labels[part])) for part in parts} == {2}
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= (0 if clients % classes == 0 else 2 * (each - each // 2))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("clients", [1, 7, 30])
+def test_iid_and_dirichlet_are_those_of_flower(alpha: float, clients: int) -> None:
+    """On the table of rows in our shuffled order, as the partitioners of flwr-datasets divide it."""
+    examples = labelled(997, classes=11)
+    order = numpy_generator(derive_key(3, "partition-order")).permutation(len(examples))
+    key = derive_key(3, "partition")
+    named: dict[str, Any] = {"min_partition_size": 0, "shuffle": False, "seed": key}
+    table = datasets.Dataset.from_dict({"index": order, "label": examples.labels.numpy()[order]})
+    for how, balance, partitioner in (
+        ("iid", False, flower.IidPartitioner(clients)),
+        ("dirichlet", False, flower.DirichletPartitioner(clients, "label", alpha, self_balancing=False, **named)),
+        ("dirichlet", True, flower.DirichletPartitioner(clients, "label", alpha, self_balancing=True, **named)),
+    ):
+        partitioner.dataset = table
+        ours = partition(examples, clients, how, alpha=alpha, balance=balance, seed=3)
+        for client, part in enumerate(ours):
+            theirs = partitioner.load_partition(client).with_format("numpy")["index"][:]
+            np.testing.assert_array_equal(part, np.sort(theirs))

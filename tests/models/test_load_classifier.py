@@ -295,6 +295,22 @@ def test_bundled_transformer():
     assert classifier.features(IMAGES).shape == (2, 96)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_the_bundled_transformer_is_that_of_transformers_bit_for_bit(training):
+    """The folder itself is loaded by transformers, the name without it."""
+    ours = load_classifier("subbit/vit-micro", CLASSES, key=3)
+    theirs = load_classifier(str(BUNDLED["subbit/vit-micro"]), CLASSES, key=3)
+    assert "transformers" in type(theirs.backbone).__module__
+    assert "transformers" not in type(ours.backbone).__module__
+    found = []
+    for network in (ours, theirs):
+        logits = network.train(training)(IMAGES)
+        logits.logsumexp(1).sum().backward()
+        found.append({"logits": logits, **{name: weight.grad for name, weight in network.named_parameters()}})
+    assert list(found[0]) == list(found[1])
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
 def test_bundled_weights_that_are_not_the_published_ones_are_refused(tmp_path, monkeypatch):
     """One bit of one weight: safetensors reads it without complaint, and the accuracy would not tell."""
     name = "subbit/vit-micro"

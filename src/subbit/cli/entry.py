@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from subbit import __version__
@@ -90,8 +89,22 @@ def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]
     return {}, words
 
 
+def _announce(values: dict[str, Any], words: list[str]) -> None:
+    """The first line of a run, before anything that takes long is imported. An unknown method is left to the error."""
+    from subbit.config.schema import RunConfig
+    from subbit.core.values import split_assignment
+    from subbit.methods.names import METHODS
+
+    given = {**values, **dict(split_assignment(word) for word in words)}
+    method, model, dataset = (str(given.get(key, getattr(RunConfig, key))) for key in ("method", "model", "dataset"))
+    if METHODS.has(method):
+        errors.print(f"{method} on {model}, {dataset}: loading PyTorch", highlight=False, markup=False, soft_wrap=True)
+
+
 def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> tuple[dict[str, Any], Path]:
     """Build the problem and run it with a progress bar; returns the summary and the run folder."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     from subbit.core.errors import ConfigError
     from subbit.runtime.folder import RunFolder
     from subbit.runtime.problem import build_problem
@@ -142,8 +155,9 @@ def run(words: Words = None, plugin: PluginFiles = None) -> None:
     """
     from subbit.config.resolve import resolve
 
-    settings = resolve(*_file_and_words(words))
-    _print_summary(*_run(settings))
+    values, given = _file_and_words(words)
+    _announce(values, given)
+    _print_summary(*_run(resolve(values, given)))
 
 
 @app.command()
@@ -289,6 +303,24 @@ def list_(
     for row in rows:
         table.add_row(*(escape(str(value)) for value in row.values()))
     console.print(table)
+
+
+@app.command(name="compile")
+def compile_() -> None:
+    """Compile all kernels once, so that no run has to wait for it (about half a minute).
+
+    They are kept beside the source of subbit, or in your home if that folder cannot be written.
+
+    [bold]subbit compile[/bold]
+    """
+    from subbit.conformance.compile_kernels import compile_kernels
+
+    with errors.status("compiling kernels"):
+        files = compile_kernels()
+    kept = sorted({str(file.parent) for file in files.values() if file.exists()})
+    if not kept:
+        raise RunFolderError("no folder for compiled kernels can be written: set NUMBA_CACHE_DIR to one that can")
+    console.print(f"{len(files)} kernels in {', '.join(kept)}", highlight=False, soft_wrap=True)
 
 
 @app.command()

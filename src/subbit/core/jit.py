@@ -4,13 +4,16 @@ numba caches compiled kernels next to their source and recompiles when *that* fi
 other files, whose machine code is inlined into its own. After a change there, numba would keep using the old code,
 which in the worst case assumes another array length. So every kernel's cache stamp also covers all files of
 `subbit.codecs`, whose kernels others call.
+
+`subbit compile` fills the cache. Where the folder of the source cannot be written, numba uses one in the user's home,
+and where that cannot be written either, kernels are compiled in every process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numba
 
@@ -27,7 +30,10 @@ FOLDER_STAMP = _folder_stamp()
 
 def njit(function: Function) -> Function:
     """Compile on first use and cache the machine code next to the source. One thread, IEEE arithmetic, no fastmath."""
-    compiled: Function = numba.njit(cache=True)(function)
+    try:
+        compiled: Function = numba.njit(cache=True)(function)
+    except RuntimeError:  # numba found no folder that it can write.
+        return cast(Function, numba.njit(function))
     # Not a public attribute of numba. Where it is missing (also with NUMBA_DISABLE_JIT=1), numba's own stamp is used.
     index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if index is not None and hasattr(index, "_source_stamp"):

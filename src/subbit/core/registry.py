@@ -35,7 +35,7 @@ OWNERS = {
     "privacy": "subbit.privacy.privacy",
     "tuning": "subbit.peft.tuning",
     "model": "subbit.models.load_model",
-    "dataset": "subbit.data.named",
+    "dataset": "subbit.sets.named",
     "partition": "subbit.data.partition",
 }
 """The module to import before a component of that kind can be registered or found."""

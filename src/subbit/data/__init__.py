@@ -2,9 +2,10 @@
 
 from subbit.data.batches import ClientDataset, ClientDatasets, Preprocess, as_examples, batches
 from subbit.data.examples import Dataset, Examples
-from subbit.data.load_dataset import DatasetInfo, dataset_names, load_dataset
+from subbit.data.load_dataset import load_dataset
 from subbit.data.partition import PARTITIONS, partition
 from subbit.data.split_summary import SplitSummary, summarise_split
+from subbit.sets.places import DatasetInfo, dataset_names
 
 __all__ = [
     "PARTITIONS",

@@ -5,39 +5,31 @@ Only hf:NAME downloads. For any other missing data set the error says where to g
 
 from __future__ import annotations
 
+import gzip
 import os
-from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from subbit.core.errors import ConfigError, DataError
 from subbit.core.randomness import derive_key
-from subbit.core.registry import first_line, nearest
+from subbit.core.registry import nearest
 from subbit.data.batches import as_examples
 from subbit.data.examples import Dataset, Examples, Source, check_range
 from subbit.data.formats import open_npz
 from subbit.data.hub import PREFIX, open_hub
-from subbit.data.layouts import LAYOUTS, Layout, split_options
-from subbit.data.named import NAMED, Named
+from subbit.sets.layouts import LAYOUTS, Layout, split_options
+from subbit.sets.named import NAMED
+from subbit.sets.places import folders, locate, named_set
 
 PATHS = (
     "an .npz file, or a folder of idx files, of train/<class>/ and test/<class>/ with images, "
     "or in another of the layouts of docs/data.md"
 )
-
-
-@dataclass(frozen=True)
-class DatasetInfo:
-    """One line of `subbit list datasets`."""
-
-    name: str
-    what: str
-    origin: str
-    """Where it comes from and, if it is missing, where to put it."""
-    found: bool
 
 
 def load_dataset(
@@ -59,7 +51,7 @@ def load_dataset(
     for split, source in (("train", train), ("test", test)):
         if not len(source.labels):
             raise DataError(f"{name}: found no examples in the {split} split ({source.where}); need at least one")
-    known = _named(split_options(name)[0])
+    known = named_set(split_options(name)[0])
     declared = (known.classes if known else None) or train.classes
     highest = int(max(train.labels.max(), test.labels.max()))
     count = classes or declared or highest + 1
@@ -73,35 +65,19 @@ def load_dataset(
     )
 
 
-def dataset_names() -> list[DatasetInfo]:
-    return [_info(name, thing) for name, thing in NAMED.items()]
-
-
-def _info(name: str, thing: Any) -> DatasetInfo:
-    if not isinstance(thing, Named):
-        return DatasetInfo(name, first_line(thing), f"plugin {thing.__module__}", True)
-    return DatasetInfo(name, thing.what, thing.origin, not thing.layouts or _locate(name, thing) is not None)
-
-
-def _named(name: str) -> Named | None:
-    """One of the built-in data sets, found without loading plugins."""
-    thing = NAMED[name] if NAMED.has(name) else None
-    return thing if isinstance(thing, Named) else None
-
-
 def _open(text: str) -> tuple[Source, Source]:
     if text.startswith(PREFIX):
         return open_hub(text)
     name, options = split_options(text)
-    named = _named(name)
+    named = named_set(name)
     if named is not None and not named.layouts:
         _refuse_options(text, options)
         return _open_digits()
     if named is not None:
-        located = _locate(name, named)
+        located = locate(name, named)
         if located is None:
             files = "; or ".join(LAYOUTS[layout].files for layout in named.layouts)
-            places = ", ".join(str(folder) for folder in _folders(name, named))
+            places = ", ".join(str(folder) for folder in folders(name, named))
             raise DataError(
                 f"{name} is not on this machine; get it from: {named.origin}; put it in one of: {places} ({files})"
             )
@@ -151,34 +127,12 @@ def _refuse_options(where: str, options: dict[str, str]) -> None:
         raise ConfigError(f"{where}: found the options {', '.join(options)}; this set has none")
 
 
-def _folders(name: str, named: Named) -> list[Path]:
-    root = os.environ.get("SUBBIT_DATA")
-    system = named.system_folder
-    own = [Path(root).expanduser() / name] if root else [Path("$SUBBIT_DATA") / name]
-    return [*own, Path("data") / name, *([Path(system)] if system else [])]
-
-
-def _locate(name: str, named: Named) -> tuple[Path, Layout] | None:
-    """Look in the folder of the data set and one level below, because most archives unpack into their own folder."""
-    layouts = [LAYOUTS[layout] for layout in named.layouts]
-    for folder in _folders(name, named):
-        if not folder.is_dir():
-            continue
-        for place in (folder, *sorted(entry for entry in folder.iterdir() if entry.is_dir())):
-            for layout in layouts:
-                if layout.fits(place):
-                    return place, layout
-    return None
-
-
 def _open_digits() -> tuple[Source, Source]:
     """Every fifth example of each class, in order, is a test example, so the split does not depend on the seed."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
+    table = _read_digits()
     # Scale grey values from 0..16 to 0..255, rounded.
-    images = ((digits.images.astype(np.int64) * 255 + 8) // 16).astype(np.uint8)[:, None]
-    labels = digits.target.astype(np.int64)
+    images = ((table[:, :-1] * 255 + 8) // 16).astype(np.uint8).reshape(-1, 1, 8, 8)
+    labels = table[:, -1].astype(np.int64)
     is_test = np.zeros(len(labels), dtype=bool)
     for label in range(10):
         is_test[np.flatnonzero(labels == label)[4::5]] = True
@@ -187,3 +141,13 @@ def _open_digits() -> tuple[Source, Source]:
         return Source(f"digits, {split}", labels[members], lambda indices: torch.from_numpy(images[members][indices]))
 
     return source("train", ~is_test), source("test", is_test)
+
+
+def _read_digits() -> NDArray[np.int64]:
+    """A row per digit: 64 grey values and the label. Read from scikit-learn's own file: importing it takes seconds."""
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError("digits are part of scikit-learn, which is not installed: pip install scikit-learn")
+    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    with gzip.open(path, "rt") as file:
+        return np.loadtxt(file, delimiter=",", dtype=np.int64)

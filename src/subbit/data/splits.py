@@ -1,4 +1,4 @@
-"""Built-in partitions: the partitioners of flwr-datasets on a table of positions, labels and owners.
+"""Built-in partitions.
 
     iid        equal shares of a random order
     dirichlet  per class, shares ~ Dirichlet(alpha) (Yurochkin et al. 2019, arXiv:1905.12022)
@@ -16,6 +16,9 @@
     natural    one client per owner (writer, speaker, device)
 
 The rows are first shuffled with the seed, so the order of a file, e.g. by writer, does not matter.
+
+`iid`, `dirichlet`, `classes` and `natural` are the partitions of flwr-datasets. Only `classes` calls it: it takes
+seconds to import, and the others are a few lines here. A test compares them.
 """
 
 from __future__ import annotations
@@ -57,25 +60,34 @@ class Split:
 
 def iid(split: Split) -> Parts:
     """equal shares of a random order"""
-    return _by_label(split, "iid", lambda flower: flower.IidPartitioner(num_partitions=split.clients))
+    return [np.sort(part) for part in np.array_split(_order(split), split.clients)]
 
 
 def dirichlet(split: Split) -> Parts:
     """label shares from Dirichlet(alpha); with 0.1 a client has few classes, with 10 almost all"""
-    key = derive_key(split.seed, "partition")
-    return _by_label(
-        split,
-        "dirichlet",
-        lambda flower: flower.DirichletPartitioner(
-            split.clients,
-            "label",
-            float(split.alpha),
-            min_partition_size=0,
-            self_balancing=split.balance,
-            shuffle=False,
-            seed=key,
-        ),
-    )
+    order, generator = _order(split), np.random.default_rng(derive_key(split.seed, "partition"))
+    labels = split.labels[order]
+    pieces: list[list[NDArray[np.int64]]] = [[] for _ in range(split.clients)]
+    for label in np.unique(labels):
+        members = order[labels == label]
+        shares = generator.dirichlet(np.full(split.clients, float(split.alpha)))
+        if split.balance:
+            held = np.array([sum(map(len, own)) for own in pieces])
+            shares = _balanced(shares, held > len(order) / split.clients, split.alpha)
+        ends = (np.cumsum(shares) * len(members)).astype(int)[:-1]
+        for own, piece in zip(pieces, np.split(members, ends), strict=True):
+            own.append(piece)
+    return [np.sort(np.concatenate(own)) for own in pieces]
+
+
+def _balanced(shares: NDArray[np.float64], full: NDArray[np.bool_], alpha: float) -> NDArray[np.float64]:
+    """Shares of the clients that may still get examples."""
+    shares = np.where(full, 0.0, shares)
+    total = sum(shares.tolist())  # In the order of the clients, as Flower adds them.
+    if not total > 0:
+        raise DataError(f"partition 'dirichlet': alpha {alpha} is too small for balance; need it larger")
+    balanced: NDArray[np.float64] = shares / total
+    return balanced
 
 
 def classes(split: Split) -> Parts:
@@ -113,24 +125,21 @@ def natural(split: Split) -> Parts:
     return _by_owner(split.examples, split.clients)
 
 
+def _order(split: Split) -> NDArray[np.int64]:
+    return numpy_generator(derive_key(split.seed, "partition-order")).permutation(len(split.examples))
+
+
 def _by_label(split: Split, how: str, make: Callable[[Any], Any]) -> Parts:
     """Use a partitioner of flwr-datasets; `make` gets its module."""
     count, clients = len(split.examples), split.clients
-    order = numpy_generator(derive_key(split.seed, "partition-order")).permutation(count)
+    order = _order(split)
     table = {"index": order, "label": split.labels[order]}
     with quiet_datasets():
         import flwr_datasets.partitioner as flower
 
         partitioner = make(flower)
         try:
-            # Balancing divides by the shares of the clients that may still get examples: 0 / 0 if these shares are
-            # zero.
-            with np.errstate(invalid="raise", divide="raise"):
-                return _parts(partitioner, table, range(clients))
-        except FloatingPointError as error:
-            raise DataError(
-                f"partition {how!r}: alpha {split.alpha} is too small for balance; need it larger"
-            ) from error
+            return _parts(partitioner, table, range(clients))
         except ValueError as error:
             raise DataError(f"partition {how!r} of {count} examples over {clients} clients: {error}") from error
 
@@ -185,9 +194,7 @@ def _starved(labels: NDArray[np.int64], clients: int, classes_per_client: int, k
     return parts
 
 
-def _parts(
-    partitioner: Any, columns: dict[str, NDArray[np.int64]], numbers: range | list[int]
-) -> list[NDArray[np.int64]]:
+def _parts(partitioner: Any, columns: dict[str, NDArray[np.int64]], numbers: range) -> Parts:
     """Partition an in-memory table of integers. Nothing is written to disk."""
     import datasets
 
@@ -207,10 +214,6 @@ def _by_owner(examples: Examples, clients: int) -> list[NDArray[np.int64]]:
         raise DataError(f"partition 'natural' over {clients} clients needs as many owners; found {len(names)}")
     number_of = {name: number for number, name in enumerate(names)}
     owners = np.array([number_of[owner] for owner in examples.owners], dtype=np.int64)
-    largest = np.argsort(-np.bincount(owners), kind="stable")[:clients]
-    with quiet_datasets():
-        from flwr_datasets.partitioner import NaturalIdPartitioner
-
-        # Its partition ids follow the sorted values of the column, so owner number and partition id agree.
-        table = {"index": np.arange(len(examples)), "owner": owners}
-        return _parts(NaturalIdPartitioner("owner"), table, largest.tolist())
+    counts = np.bincount(owners)
+    held = np.split(np.argsort(owners, kind="stable"), np.cumsum(counts)[:-1])
+    return [held[number] for number in np.argsort(-counts, kind="stable")[:clients]]

@@ -30,6 +30,7 @@ from subbit.data.batches import batches
 from subbit.data.examples import Examples
 from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.exchange.honest import FAR, check_statistics, check_within, largest
+from subbit.local.optimizers import Adam
 from subbit.local.training import Local
 from subbit.methods.method import Method
 from subbit.models.head_start import LdaStatistics, solve
@@ -147,6 +148,11 @@ class Fit(ABC):
     def head(self, accumulator: WeightedMean) -> Any: ...
 
 
+def _weight_and_bias(vector: Tensor, head: nn.Linear) -> tuple[Tensor, Tensor]:
+    size = head.weight.numel()
+    return vector[:size].view_as(head.weight), vector[size:]
+
+
 class Probe(Fit):
     def part(self) -> Part:
         return Part("head", make_codec("dense"), self.method.size)
@@ -154,18 +160,21 @@ class Probe(Fit):
     def train(self, data: Examples, turn: Turn) -> Update:
         features, loss = self.method.features(data), torch.zeros(())
         local, head = self.method.parameters.local, self.method.head
-        weight = head.weight.detach().clone().requires_grad_()
-        bias = head.bias.detach().clone().requires_grad_()
-        optimizer = torch.optim.Adam([weight, bias], lr=local.rate)
+        trained = torch.cat([head.weight.detach().flatten(), head.bias.detach()]).requires_grad_()
+        optimizer = Adam().make(trained, local.rate)
         for epoch in range(local.epochs):
             key = derive_key(self.task.seed, "probe-batches", turn.round_number, turn.client, epoch)
             for chosen in batches(len(data), local.batch_size, key):
                 where = torch.from_numpy(chosen)
-                loss = functional.cross_entropy(functional.linear(features[where], weight, bias), data.labels[where])
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
+                logits = functional.linear(features[where], *_weight_and_bias(trained, head))
+                loss = functional.cross_entropy(logits, data.labels[where])
+                (trained.grad,) = torch.autograd.grad(loss, trained)
                 optimizer.step()
-        return Update({"head": head_vector(self.task, weight, bias)}, len(data), {"loss": float(loss.detach())})
+        return Update(
+            {"head": head_vector(self.task, *_weight_and_bias(trained, head))},
+            len(data),
+            {"loss": float(loss.detach())},
+        )
 
     def examine(self, payloads: Payloads, examples: int) -> None:
         check_within(payloads["head"], FAR * max(1.0, largest(self.task.flat.initial.numpy())), "head")

@@ -27,6 +27,7 @@ from subbit.models.convmixer import ConvMixer, is_convmixer, load_convmixer
 from subbit.models.head_start import kaiming_
 from subbit.models.small import CharLstm, Conv4, Conv6, Conv10, Mlp, SmallConvNet, SmallNetwork
 from subbit.models.vgg import Vgg, VggSmall
+from subbit.models.vit import load_vit, read_sizes
 
 BUNDLED = {"subbit/vit-micro": Path(__file__).with_name("vit_micro")}
 BUNDLED_SHA256 = {"subbit/vit-micro": "1ae15e0efd3faa2e4a2133be32ac7363da6f745703c03598155adc94912e6ff6"}
@@ -141,10 +142,11 @@ def load_classifier(
     if not folder.is_dir() and (name in BUNDLED or "/" not in name):
         hint = nearest("" if name in BUNDLED else name, [*SMALL_MODELS, *BUNDLED])
         raise ModelError(f"no model {name!r}: {hint} (or a hub name such as owner/model, or a folder)")
+    if name in BUNDLED and pretrained and pooling != "pooled":
+        with explained(name):
+            return _bundled(name, classes, key, pooling, input_shape)
     source = str(folder) if folder.is_dir() else name
     with quiet(), torch_randomness(derive_key(key, "backbone")), explained(name):
-        if name in BUNDLED and pretrained:
-            _check_bundled(name)
         if is_convmixer(source):
             return load_convmixer(source, classes, key, pretrained, revision)
         return _transformers_model(source, classes, key, pretrained, pooling, input_shape, revision)
@@ -164,6 +166,20 @@ def _check_bundled(name: str) -> None:
             f"{path} has SHA-256 {digest[:16]}..., not the {BUNDLED_SHA256[name][:16]}... of this version: "
             "it is damaged or was changed; install subbit again, or give your own weights as model=FOLDER"
         )
+
+
+def _bundled(name: str, classes: int, key: int, pooling: str, input_shape: tuple[int, ...] | None) -> Classifier:
+    """Without transformers, which takes seconds to import. Its features are the mean of the tokens, by default."""
+    from subbit.data.batches import Preprocess
+
+    if input_shape is not None and len(input_shape) != 3:
+        raise ModelError(f"{name}: inputs of shape {input_shape}; needs {IMAGES[1]}")
+    _check_bundled(name)
+    folder = BUNDLED[name]
+    sizes = read_sizes(folder)
+    preprocess = Preprocess(sizes.image_size, sizes.num_channels, *_normalisation(str(folder), "main", clip=False))
+    head = kaiming_(nn.Linear(sizes.hidden_size, classes), key)
+    return Classifier(load_vit(folder), head, "mean" if pooling == "auto" else pooling, preprocess)
 
 
 def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | None) -> nn.Module:
@@ -228,12 +244,12 @@ def _normalisation(source: str, revision: str, clip: bool) -> tuple[list[float],
 
 
 def _preprocessor_settings(source: str, revision: str) -> dict[str, Any]:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
     file_name = "preprocessor_config.json"
     path = Path(source) / file_name
     if not Path(source).is_dir():
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
         try:
             path = Path(hf_hub_download(source, file_name, revision=revision))
         except LocalEntryNotFoundError:

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from subbit.core.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 BATCH = 64
 
@@ -61,6 +63,8 @@ def measure(
     model: str, reference: str, datasets: list[str], limit: int
 ) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
     """Gaps by data set, the reference first, and the projected examples of each."""
+    import numpy as np
+
     names = [reference, *datasets]
     if len(set(names)) != len(names) or not datasets:
         raise ConfigError(f"data sets {', '.join(names)}: needs the reference and at least one other, each once")
@@ -81,6 +85,7 @@ def measure(
 
 def project(features: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
     """Each data set's features on the two axes that separate the data sets best. Two data sets have only one axis."""
+    import numpy as np
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
     everything = np.concatenate(list(features.values()))

@@ -19,7 +19,8 @@ class Adapter(nn.Module):
         super().__init__()
         self.down = nn.Linear(width, bottleneck)
         self.up = nn.Linear(bottleneck, width)
-        nn.init.kaiming_normal_(self.down.weight, nonlinearity="relu")
+        if not self.down.weight.is_meta:  # A tensor without values would load torch's compiler to draw none.
+            nn.init.kaiming_normal_(self.down.weight, nonlinearity="relu")
         for start_at_zero in (self.down.bias, self.up.weight, self.up.bias):
             nn.init.zeros_(start_at_zero)
 

@@ -12,8 +12,10 @@ from torch import nn
 
 from subbit.core.errors import ModelError
 from subbit.models.backbones import read_architecture
+from subbit.models.classifier import Classifier
 from subbit.models.load_model import BUNDLED, explained
 from subbit.models.select import select_parameters
+from subbit.models.vit import Vit, VitSizes, read_sizes
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,6 @@ class Count:
     trained: int
     total: int
     """Parameters of the module, including added ones."""
-
-
-def _vit_b16() -> Any:
-    from transformers import ViTConfig
-
-    return ViTConfig()  # The default is ViT-B/16 on 224x224.
 
 
 def _videomae_b() -> Any:
@@ -41,14 +37,19 @@ def _bert_mini() -> Any:
     return BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
 
 
-NAMED: dict[str, Callable[[], Any]] = {"vit-b16": _vit_b16, "videomae-b": _videomae_b, "bert-mini": _bert_mini}
-"""Backbones of paper 003, for which no file is needed."""
+VIT_B16 = "vit-b16"
+NAMED: dict[str, Callable[[], Any]] = {"videomae-b": _videomae_b, "bert-mini": _bert_mini}
+"""Backbones of paper 003, for which no file is needed, in addition to `VIT_B16`."""
 
 
 def weightless_classifier(model: str, classes: int) -> nn.Module:
     """The named classifier on the meta device. From a folder or a hub model only config.json is read."""
     if classes < 1:
         raise ModelError(f"classes={classes}: needs at least 1")
+    if model == VIT_B16 or model in BUNDLED:  # Our own class: transformers takes seconds to import.
+        sizes = VitSizes() if model == VIT_B16 else read_sizes(BUNDLED[model])
+        with torch.device("meta"):
+            return Classifier(Vit(sizes), nn.Linear(sizes.hidden_size, classes))
     with explained(model):
         architecture = read_architecture(model, _config(model), "auto")
         with torch.device("meta"):
@@ -60,10 +61,10 @@ def _config(model: str) -> Any:
 
     if model in NAMED:
         return NAMED[model]()
-    folder = BUNDLED.get(model, Path(model).expanduser())
+    folder = Path(model).expanduser()
     if not folder.is_dir() and "/" not in model:
         raise ModelError(
-            f"no model {model!r}: there are {', '.join([*NAMED, *BUNDLED])}, hub names such as owner/model, "
+            f"no model {model!r}: there are {', '.join([VIT_B16, *NAMED, *BUNDLED])}, hub names such as owner/model, "
             "and folders with config.json"
         )
     return AutoConfig.from_pretrained(str(folder) if folder.is_dir() else model, trust_remote_code=False)

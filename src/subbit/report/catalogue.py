@@ -6,15 +6,23 @@ from dataclasses import asdict
 from typing import Any
 
 from subbit.core.errors import ConfigError
+from subbit.core.own_components import own_components
 from subbit.core.pieces import is_piece, own_options
 from subbit.core.registry import OWNERS, REGISTRIES, first_line, nearest
 
+KINDS = {f"{kind}s": kind for kind in OWNERS}
+
 
 def catalogue(what: str) -> list[dict[str, Any]]:
-    kinds = {f"{kind}s": kind for kind in OWNERS}
-    if what not in {*CATALOGUES, *kinds}:
-        raise ConfigError(f"unknown list {what!r}: {nearest(what, [*kinds])}")
-    return CATALOGUES[what]() if what in CATALOGUES else _others(kinds[what])
+    """From the file, if there are no components but our own: that needs neither torch nor numba."""
+    if what not in KINDS:
+        raise ConfigError(f"unknown list {what!r}: {nearest(what, [*KINDS])}")
+    rows = own_components(what)
+    return live_catalogue(what) if rows is None else rows
+
+
+def live_catalogue(what: str) -> list[dict[str, Any]]:
+    return CATALOGUES[what]() if what in CATALOGUES else _others(KINDS[what])
 
 
 def _others(kind: str) -> list[dict[str, Any]]:
@@ -64,7 +72,7 @@ def _models() -> list[dict[str, Any]]:
 
 
 def _datasets() -> list[dict[str, Any]]:
-    from subbit.data import dataset_names
+    from subbit.sets.places import dataset_names
 
     return [asdict(dataset) for dataset in dataset_names()]
 

