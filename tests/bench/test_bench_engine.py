@@ -115,7 +115,7 @@ def test_small_measurements() -> None:
     assert set(steps) == {"mask", "zampling", "finetune"}
     assert min(steps.values()) > 0
     tiny = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "num_hidden_layers": 6}
-    found = measure_vitb(8, image_size=64, **tiny)
+    found = measure_vitb(8, {}, image_size=64, **tiny)
     assert found["parameters"] == 5 * (4 * 32 * 32 + 2 * 32 * 64)
     assert found["seconds_per_image"] > 0
 

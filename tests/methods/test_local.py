@@ -12,8 +12,8 @@ from torch import Tensor
 
 from subbit.core.errors import ConfigError
 from subbit.core.randomness import derive_key, torch_generator
-from subbit.local.adam import BLOCK, BlockedAdam
-from subbit.local.optimizers import Sgd
+from subbit.local.blocked import BLOCK, BlockedAdam, BlockedSgd
+from subbit.local.optimizers import Adam, Sgd
 from subbit.local.training import Hooks, Local, TrainingError, train_locally
 from subbit.methods.method import Turn
 from subbit.models.flat import FlatModel
@@ -74,13 +74,40 @@ def test_values_out_of_range_are_refused_by_name(value: dict[str, Any]) -> None:
         Local(**value)
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000, BLOCK - 1, BLOCK, 2 * BLOCK + 5])
+SIZES = [1, 7, 1000, BLOCK - 1, BLOCK, 2 * BLOCK + 5]
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
 def test_adam_in_blocks_is_torchs_bit_for_bit(size: int, weight_decay: float) -> None:
-    start, scales = torch.linspace(-3, 3, size), torch.logspace(-6, 0, size)
-    both = start.clone(), start.clone()
+    both = torch.linspace(-3, 3, size), torch.linspace(-3, 3, size)
     ours = BlockedAdam(both[0], 0.1, (0.9, 0.999), 1e-8, weight_decay)
-    torchs = torch.optim.Adam([both[1]], 0.1, weight_decay=weight_decay)
+    check_equal(both, ours, torch.optim.Adam([both[1]], 0.1, weight_decay=weight_decay))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
+def test_sgd_in_blocks_is_torchs_bit_for_bit(size: int, weight_decay: float, momentum: float, nesterov: bool) -> None:
+    both = torch.linspace(-3, 3, size), torch.linspace(-3, 3, size)
+    ours = BlockedSgd(both[0], 0.1, momentum, weight_decay, nesterov)
+    torchs = torch.optim.SGD([both[1]], 0.1, momentum, weight_decay=weight_decay, nesterov=nesterov)
+    check_equal(both, ours, torchs)
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [(Adam, {"betas": (2.0, 0.9)}), (Adam, {"eps": -1.0}), (Sgd, {"momentum": 0.0, "nesterov": True})],
+)
+def test_options_that_torch_would_refuse_in_the_turn_are_refused_at_once(make: Any, values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=list(values)[-1]):
+        make(**values)
+
+
+def check_equal(both: tuple[Tensor, Tensor], ours: Any, torchs: torch.optim.Optimizer) -> None:
+    """Five steps with the same gradients, of very different sizes."""
+    size = both[0].numel()
+    scales = torch.logspace(-6, 0, size)
     for step in range(5):
         gradient = torch.randn(size, generator=torch_generator(step)) * scales
         for vector, optimizer in zip(both, (ours, torchs), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from contextlib import suppress
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from subbit.core.pieces import as_words
 from subbit.methods.names import find_method
 from subbit.models import FlatModel
 from subbit.models.flat import sha256_of
+from subbit.models.task import Turn
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import Progress, run_job
 from subbit.runtime.workplace import Workplace
@@ -179,3 +181,15 @@ def writes_networks(method: str) -> None:
         workplace.write_network(made.start(), network, 1, None)
         demand(0 <= workplace.correct(np.arange(100)).sum() <= 100, f"{network} cannot be evaluated")
     demand(made.primary_network in made.networks, f"{made.primary_network!r} is not among {made.networks}")
+
+
+@law("a client's turn only reads the broadcast, which the clients of a process share")
+def leaves_the_broadcast(method: str) -> None:
+    workplace = Workplace(digits_problem(), settings(method=method))
+    made = workplace.method("main")
+    if made.changes is not None:
+        return  # Every client has its own.
+    view = made.open(made.broadcast(made.start(), 0), 0)
+    before = pickle.dumps(view)
+    made.train(view, workplace.problem.client_data(0), Turn(0, 0, {}))
+    demand(pickle.dumps(view) == before, "training on client 0 changed what the server sent")

@@ -116,13 +116,14 @@ class Preprocess(nn.Module):
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).reshape(-1, 1, 1), persistent=False)
         if not bool((self.std > 0).all()):
             raise ConfigError(f"found std {std}; need numbers above 0")
+        self._shifts = bool((self.mean != 0).any()) or bool((self.std != 1).any())
 
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.dtype != torch.uint8:
             return inputs.float() if inputs.is_floating_point() else inputs
         if inputs.dim() != 4:
             raise DataError(f"found uint8 {list(inputs.shape)}; need images [n, channels, height, width]")
-        images = inputs.float() / 255
+        images = inputs.float().div_(255)
         size = self.image_size
         if size is not None and images.shape[2:] != (size, size):
             shrinks = size < max(images.shape[2:])
@@ -135,4 +136,5 @@ class Preprocess(nn.Module):
                 raise DataError(
                     f"found mean and std of {len(numbers)} channels for images of {needed}; need 1 or {needed}"
                 )
-        return (images.expand(-1, needed, -1, -1) - self.mean) / self.std
+        images = images.expand(-1, needed, -1, -1)
+        return (images - self.mean).div_(self.std) if self._shifts else images

@@ -218,7 +218,7 @@ class VectorExchange(Exchange):
             changes = [clip_to_norm(change, bound) for change in changes]
         if bound is not None or self.aggregate.weighting == "clients":
             examples = min(examples, 1)
-        accumulator.add(np.concatenate(changes), examples)
+        accumulator.add(np.concatenate(changes) if len(changes) > 1 else changes[0], examples)
 
     def step(self, state: State, accumulator: Accumulator, round_number: int) -> State:
         mean = accumulator.mean()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.data.examples import Examples
+from subbit.local.blocked import Optimizer
 from subbit.local.trainer import Trainer
 from subbit.local.training import PLAIN, Hooks, Local
 from subbit.maps.bound import BoundMap
@@ -44,7 +45,7 @@ class CentralTrainer(Trainer):
         return observed
 
 
-def _recall(optimizer: torch.optim.Optimizer, trained: Tensor, memory: dict[str, NDArray[Any]]) -> None:
+def _recall(optimizer: Optimizer, trained: Tensor, memory: dict[str, NDArray[Any]]) -> None:
     kept = {
         name.removeprefix(MOMENT): torch.from_numpy(moment.copy())
         for name, moment in memory.items()
@@ -54,7 +55,7 @@ def _recall(optimizer: torch.optim.Optimizer, trained: Tensor, memory: dict[str,
         optimizer.state[trained] = kept
 
 
-def _remember(optimizer: torch.optim.Optimizer, trained: Tensor, memory: dict[str, NDArray[Any]]) -> None:
+def _remember(optimizer: Optimizer, trained: Tensor, memory: dict[str, NDArray[Any]]) -> None:
     for name, moment in optimizer.state[trained].items():
         if isinstance(moment, Tensor):
             memory[MOMENT + name] = moment.detach().numpy().copy()

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from subbit.core.registry import make_registry, register
 from subbit.core.values import require
-from subbit.local.adam import BlockedAdam
+from subbit.local.blocked import BlockedAdam, BlockedSgd, Optimizer
 
 make_registry("optimizer")
 NOT_FOR_A_VECTOR = ("LBFGS", "SparseAdam", "Muon", "Optimizer")
@@ -27,7 +27,7 @@ Pair = tuple[float, float]
 class OptimizerPiece(Protocol):
     name: ClassVar[str]
 
-    def make(self, trained: Tensor, learning_rate: float) -> torch.optim.Optimizer: ...
+    def make(self, trained: Tensor, learning_rate: float) -> Optimizer: ...
 
 
 @register("optimizer", "adam")
@@ -42,15 +42,17 @@ class Adam:
 
     def __post_init__(self) -> None:
         require(self.weight_decay >= 0, f"weight_decay={self.weight_decay}: needs a number from 0 up")
+        require(self.eps >= 0, f"eps={self.eps}: needs a number from 0 up")
+        require(all(0 <= beta < 1 for beta in self.betas), f"betas={self.betas}: need 0 up to, not including, 1")
 
-    def make(self, trained: Tensor, learning_rate: float) -> torch.optim.Optimizer:
+    def make(self, trained: Tensor, learning_rate: float) -> Optimizer:
         return BlockedAdam(trained, learning_rate, self.betas, self.eps, self.weight_decay)
 
 
 @register("optimizer", "sgd")
 @dataclass(frozen=True)
 class Sgd:
-    """torch.optim.SGD, with momentum unless it is set to 0."""
+    """torch.optim.SGD, with momentum unless it is set to 0, in blocks that fit in the processor's cache."""
 
     name: ClassVar[str] = "sgd"
     momentum: float = 0.9
@@ -60,13 +62,13 @@ class Sgd:
     def __post_init__(self) -> None:
         require(0 <= self.momentum < 1, f"momentum={self.momentum}: needs 0 up to, not including, 1")
         require(self.weight_decay >= 0, f"weight_decay={self.weight_decay}: needs a number from 0 up")
+        require(self.momentum > 0 or not self.nesterov, "nesterov=true: needs a momentum above 0")
 
-    def make(self, trained: Tensor, learning_rate: float) -> torch.optim.Optimizer:
-        momentum, decay = self.momentum, self.weight_decay
-        return torch.optim.SGD([trained], learning_rate, momentum, weight_decay=decay, nesterov=self.nesterov)
+    def make(self, trained: Tensor, learning_rate: float) -> Optimizer:
+        return BlockedSgd(trained, learning_rate, self.momentum, self.weight_decay, self.nesterov)
 
 
-def _make(self: Any, trained: Tensor, learning_rate: float) -> torch.optim.Optimizer:
+def _make(self: Any, trained: Tensor, learning_rate: float) -> Optimizer:
     options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
     optimizer: torch.optim.Optimizer = self.torch_class([trained], lr=learning_rate, **options)
     return optimizer

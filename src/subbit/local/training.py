@@ -21,6 +21,7 @@ from subbit.core.randomness import derive_key, torch_randomness
 from subbit.core.values import require
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
+from subbit.local.blocked import Optimizer
 from subbit.local.optimizers import Adam, OptimizerPiece
 from subbit.models.reparametrisation import Identity, Reparametrisation
 from subbit.models.task import Task, Turn
@@ -75,7 +76,7 @@ class Local:
         require(not isinstance(self.learning_rate, str), f"learning_rate={self.learning_rate}: needs a number here")
         return float(self.learning_rate)
 
-    def make_optimizer(self, trained: Tensor) -> torch.optim.Optimizer:
+    def make_optimizer(self, trained: Tensor) -> Optimizer:
         return self.optimizer.make(trained, self.rate)
 
     def draw_batches(self, count: int, key: int) -> Iterator[NDArray[np.int64]]:
@@ -97,7 +98,7 @@ class Hooks:
     """Modifies the trained vector, in place, after every step."""
     finished: Callable[[int, float], bool] | None = None
     """Called after every epoch with its number and mean loss; returns whether to stop."""
-    optimizer: torch.optim.Optimizer | None = None
+    optimizer: Optimizer | None = None
     """Optimiser of the trained vector, instead of the configured one."""
 
 

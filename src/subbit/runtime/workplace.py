@@ -31,7 +31,7 @@ from subbit.models.prefix_cache import PrefixCache
 from subbit.models.task import Task
 from subbit.runtime.client_memory import Memories, MemoriesInRam
 from subbit.runtime.high_loss import check_selection, share_of
-from subbit.runtime.messages import Phase
+from subbit.runtime.messages import Frames, Phase
 from subbit.runtime.private_runs import refuse_run
 from subbit.runtime.problem import Problem
 from subbit.wire.channel import Channel, Part, down
@@ -69,6 +69,8 @@ class Workplace:
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}
         self._cache = PrefixCache(self.module)
+        self.opened: tuple[tuple[Phase, int, Frames], Any] | None = None
+        """The last broadcast and what was decoded from it, the same for all clients of a round. They only read it."""
         head_names: set[str] = set()
         if self.fits_head:
             head_flat = FlatModel(self.module, "head", run.batchnorm)
