@@ -71,8 +71,16 @@ def test_a_choice_that_is_the_default_keeps_the_options_that_the_method_gave_it(
 
 def test_a_name_for_settings_of_another_method_fixes_them() -> None:
     assert resolve({"method": "topk"}).parameters == resolve({"method": "fedavg", "codec": "topk"}).parameters
+    for word in ("codec=eden", "up.codec=dense"):
+        with pytest.raises(ConfigError, match="method=topk is codec=topk"):
+            resolve({"method": "topk"}, [word])
     with pytest.raises(ConfigError, match="method=topk is codec=topk"):
-        resolve({"method": "topk"}, ["codec=eden"])
+        resolve({"topk": {"up": {"codec": "dense"}}}, ["method=topk"])
+    with pytest.raises(ConfigError, match="method=fedprox is regulariser=fedprox"):
+        resolve({"method": "fedprox"}, ["local.regulariser=none"])
+    with pytest.raises(ConfigError, match="method=threshold-mask is map=threshold"):
+        resolve({"method": "threshold-mask"}, ["map.map=mask"])
+    assert resolve({"method": "topk"}, ["up.codec=topk"]) == resolve({"method": "topk"})
 
 
 def test_options_of_a_preset_are_left_out_where_another_choice_was_made() -> None:
