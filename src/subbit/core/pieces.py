@@ -10,7 +10,7 @@ and the fields of that component become keys of the same table:
 A field whose type is itself a piece is a table. On the command line a key is written `up.codec=eden`, or `codec=eden`
 if only one table has it. Keys of the table `down` are written `down.codec` or `down_codec`, except for its own options
 that no other table has (`step`). A key that none of the chosen pieces has is an error, even if another choice would
-have it.
+have it. A configuration may have a static function `implied`, which says what else follows from the choices made.
 """
 
 from __future__ import annotations
@@ -124,10 +124,25 @@ class Tables:
             piece: Any = defaults[name]
             own = {field.name: getattr(piece, field.name) for field in dataclasses.fields(piece) if field.init}
             self.tables[name] = Table(name, type(piece), own)
+        asked: set[Place] = set()
         for word, value in in_order(words):
             for name, key in self.places(word):
                 if key in self.tables[name].choices:
                     self.tables[name].choose(key, value)
+                    asked.add((name, key))
+        self._follow(asked)
+
+    def _follow(self, asked: set[Place]) -> None:
+        """Make the choices that follow from others, see `implied` of the schema."""
+        implied: Callable[[Mapping[Place, Any]], Mapping[Place, str]] = getattr(
+            self.schema, "implied", lambda chosen: {}
+        )
+        chosen = {(name, key): thing for name, each in self.tables.items() for key, thing in each.chosen.items()}
+        for (name, key), value in implied(chosen).items():
+            if (name, key) in asked:
+                found = chosen[name, key].name
+                raise ConfigError(f"{full_name((name, key))}={found} does not go with the other choices: use {value}")
+            self.tables[name].choose(key, value)
 
     def places(self, word: str) -> list[Place]:
         """What a word can refer to: one place, none if it is unknown, several if it is ambiguous."""
