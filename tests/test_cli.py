@@ -115,7 +115,7 @@ def test_a_comparison_shows_paper_form_exact_form_and_fedpm_side_by_side(tmp_pat
     assert (tmp_path / "elsewhere" / "comparison.json").exists()
 
 
-@pytest.mark.parametrize("what", ["methods", "codecs", "models", "datasets", "partitions"])
+@pytest.mark.parametrize("what", ["methods", "codecs", "models", "datasets", "partitions", "privacy"])
 def test_lists_are_tables_and_json(what: str, tmp_path: Path) -> None:
     rows = json.loads(subbit("list", what, "--json", folder=tmp_path).stdout)
     assert rows

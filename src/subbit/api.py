@@ -101,11 +101,11 @@ def fine_tune(
         try_job(problem, resolved)
     if path is None:
         return run_job(problem, resolved, report=report)
-    split, found = problem.split_summary().as_text(), fingerprints(problem)
+    split, sums = problem.split_summary().as_text(), fingerprints(problem)
     if not started:
-        return run_job(problem, resolved, RunFolder.create(resolved, f"{split}\n{as_lines(found)}"), report=report)
+        return run_job(problem, resolved, RunFolder.create(resolved, f"{split}\n{as_lines(sums)}"), report=report)
     opened = RunFolder.open(path)
-    differs = ["the settings"] * (opened.settings != resolved) + differing(opened.split(), split, found)
+    differs = ["the settings"] * (opened.settings != resolved) + differing(opened.split(), split, sums)
     if differs:
         raise RunFolderError(
             f"{path} is a run with other settings or other data ({' and '.join(differs)}): give those of that run, or "

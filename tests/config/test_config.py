@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,21 @@ def test_errors_name_the_wrong_word_and_what_is_needed(words: list[str], parts: 
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["betas=2,3"], "betas=(2.0, 3.0)"),
+        (["eps=-1"], "eps=-1.0"),
+        (["optimizer=sgd", "momentum=0", "nesterov=true"], "nesterov=true"),
+        (["optimizer=adadelta", "rho=3"], "optimizer=adadelta: Invalid rho value: 3.0"),
+        (["optimizer=adamw", "betas=2,3"], "optimizer=adamw: Invalid beta"),
+    ],
+)
+def test_options_of_an_optimiser_are_checked_before_anything_is_trained(words: list[str], found: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(found)):
+        resolve({"method": "fedavg"}, words)
 
 
 def test_an_unknown_table_is_an_error() -> None:

@@ -19,6 +19,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from subbit.core.blame import blaming
 from subbit.core.errors import ConfigError
 from subbit.core.registry import REGISTRIES, nearest
 from subbit.core.values import field_types, parse_value
@@ -79,7 +80,8 @@ class Table:
         if not isinstance(name, str) or name not in known:
             raise ConfigError(f"{self._full(key)}={name!r}: {nearest(str(name), known)}")
         alike = [each for each in (self.defaults[key], *field.metadata["others"]) if each.name == name]
-        self.chosen[key] = alike[0] if alike else registry.find(name)()
+        with blaming(f"{kind} {name!r}", registry.find(name)):
+            self.chosen[key] = alike[0] if alike else registry.find(name)()
 
     def options(self) -> dict[str, Any]:
         """Every key that is valid under the current choices, with its type."""
@@ -103,7 +105,8 @@ class Table:
         changed = {key: value for key, value in parsed.items() if key in self.plain}
         for key, thing in self.chosen.items():
             own = {name: parsed[name] for name in own_options(type(thing)) if name in parsed}
-            changed[key] = dataclasses.replace(thing, **own) if own else thing
+            with blaming(f"{key}={thing.name}", type(thing)):
+                changed[key] = dataclasses.replace(thing, **own) if own else thing
         return self.schema(**{**self.defaults, **changed, **pieces})
 
     def _full(self, key: str) -> str:
@@ -202,6 +205,21 @@ def in_order(words: Words) -> Iterable[tuple[str, Any]]:
 def full_name(place: Place) -> str:
     """How a key is written with the name of its table."""
     return ".".join(filter(None, place))
+
+
+def needs(kind: str, *functions: str) -> Callable[[str, Any], None]:
+    """The check of a registry of pieces: a dataclass with defaults and at least one of these functions."""
+
+    def check(name: str, thing: Any) -> None:
+        if not isinstance(thing, type) or not is_piece(thing):
+            raise ConfigError(f"{kind} {name!r}: needs a class with @dataclass(frozen=True)")
+        if not any(callable(getattr(thing, function, None)) for function in functions):
+            raise ConfigError(f"{kind} {name!r}: needs a function {' or '.join(functions)}")
+        for field in dataclasses.fields(thing):
+            if field.init and field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+                raise ConfigError(f"{kind} {name!r}: its option {field.name!r} needs a default")
+
+    return check
 
 
 def is_table(field: dataclasses.Field[Any]) -> bool:

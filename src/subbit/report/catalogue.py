@@ -11,7 +11,7 @@ from subbit.core.registry import OWNERS, REGISTRIES, first_line, nearest
 
 
 def catalogue(what: str) -> list[dict[str, Any]]:
-    kinds = {f"{kind}s": kind for kind in OWNERS}
+    kinds = {kind if kind == "privacy" else f"{kind}s": kind for kind in OWNERS}
     if what not in {*CATALOGUES, *kinds}:
         raise ConfigError(f"unknown list {what!r}: {nearest(what, [*kinds])}")
     return CATALOGUES[what]() if what in CATALOGUES else _others(kinds[what])

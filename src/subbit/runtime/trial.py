@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from subbit.config.resolve import Settings
-from subbit.core.blame import one_line
-from subbit.core.errors import ModelError, SubbitError
+from subbit.core.blame import one_line, place_of
+from subbit.core.errors import ModelError, PluginError, SubbitError
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.runtime.problem import Problem
 from subbit.runtime.workplace import Workplace
@@ -18,11 +18,22 @@ TRIED = 2  # Examples; one alone is a special case for some layers.
 def try_job(problem: Problem, settings: Settings) -> None:
     """Build the method and run the module on a few examples; raises `SubbitError` if that does not work."""
     workplace = Workplace(problem, settings)  # Has a copy of the module.
-    workplace.method("main").accumulator()
+    _try_accumulator(workplace)
     workplace.attach("main")
     workplace.method("main").task.flat.evaluation_mode()
     with torch_randomness(derive_key(settings.run.seed, "trial")):
         try_module(workplace.module, problem)
+
+
+def _try_accumulator(workplace: Workplace) -> None:
+    try:
+        missing = "order_free" if not hasattr(workplace.method("main").accumulator(), "order_free") else None
+    except SubbitError:
+        raise
+    except Exception as error:
+        missing = f"one that works: {one_line(error)}{place_of(error)}"
+    if missing:
+        raise PluginError(f"what gathers the answers (accumulator of method or aggregator) lacks {missing}")
 
 
 def try_module(module: nn.Module, problem: Problem) -> None:
