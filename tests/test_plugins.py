@@ -90,6 +90,8 @@ def test_a_killed_run_resumes_with_the_same_file_and_with_no_other(elsewhere: Pa
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
     assert not (killed / "summary.json").exists()
+    shown = one_line(subbit("show", "runs/killed", folder=elsewhere, check=False), 6)
+    assert "go on with subbit resume runs/killed --plugin sign_vote.py" in shown
     without = one_line(subbit("resume", "runs/killed", folder=elsewhere, check=False))
     assert "uses the plugin sign_vote.py" in without
     assert "runs/killed/plugins" in without
