@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import subbit
-from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError
+from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError, SubbitError
 from subbit.data import Examples
 from subbit.runtime.folder import RunFolder
+from subbit.runtime.given import as_lines, differing, fingerprints
 from subbit.runtime.problem import build_problem
 from tests.problems import digits_problem, mlp
 
@@ -76,6 +79,68 @@ def test_tied_weights_are_refused_with_what_to_do() -> None:
         subbit.fine_tune(module, [data], data)
 
 
+@pytest.mark.parametrize(
+    "key", ["test_limit", "classes_per_client", "class_balance", "limit", "pooling", "run.alpha", "deadline", "engine"]
+)
+def test_keys_of_a_run_that_have_no_effect_here_are_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: fine_tune"):
+        subbit.fine_tune(mlp(), clients(), clients()[0], **{key: 1})
+    table, _, name = key.partition(".")
+    if name:
+        with pytest.raises(ConfigError, match=f"{key}: fine_tune"):
+            subbit.fine_tune(mlp(), clients(), clients()[0], **{table: {name: 1}})
+
+
+class Dictionary(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.head(images.flatten(1).float())}
+
+
+def floats() -> tuple[torch.Tensor, torch.Tensor]:
+    inputs, labels = clients()[0]
+    return inputs.float() / 255, labels
+
+
+@pytest.mark.parametrize(
+    ("module", "data", "test", "words"),
+    [
+        (lambda inputs: inputs, clients(), clients()[0], "module: found function; need a torch"),
+        (mlp(), None, clients()[0], "clients: found None; need a list"),
+        (mlp(), [(torch.zeros(0, 1, 8, 8, dtype=torch.uint8), torch.zeros(0).long())], clients()[0], "no client has"),
+        (mlp(), clients(), (clients()[0][0][:, :, 1:], clients()[0][1]), r"test: found inputs uint8 \[1, 7, 8\]"),
+        (mlp(), clients(), floats(), r"test: found inputs float32 \[1, 8, 8\]"),
+        (mlp(), [*clients(), floats()], clients()[0], "different shapes or types"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), clients(), clients()[0], r"uint8 \[n, 1, 8, 8\].*float"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(9, 10)), [floats()], floats(), r"float32 \[n, 1, 8, 8\]$"),
+        (Dictionary(), clients(), clients()[0], "the module returns dict; needs a tensor"),
+        (nn.Sequential(mlp(), nn.Linear(10, 4)), clients(), clients()[0], r"returns \[n, 4\] for 10 classes"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_line_before_anything_is_written(
+    module: Any, data: Any, test: Any, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SubbitError, match=words) as caught:
+        subbit.fine_tune(module, data, test, method="fedavg", folder=tmp_path / "mine")
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_classes_are_a_whole_number() -> None:
+    with pytest.raises(ConfigError, match="classes='four': needs a whole number or none"):
+        subbit.fine_tune(mlp(), clients(), clients()[0], classes="four")
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    result = subbit.fine_tune(
+        mlp(), clients(), clients()[0], method="fedavg", rounds=np.int64(1), local={"learning_rate": np.float32(0.1)}
+    )
+    assert result.rounds == 1
+
+
 def test_an_lstm_is_a_module_like_any_other() -> None:
     class Reader(nn.Module):
         def __init__(self) -> None:
@@ -114,6 +179,42 @@ def test_a_folder_says_that_module_and_data_were_given_and_how_to_go_on(tmp_path
     resumed = subbit.fine_tune(mlp(), clients(), clients()[0], folder=tmp_path / "mine", resume=True, **job)
     assert resumed.model_sha256 == whole.model_sha256
     assert resumed.total_bytes == whole.total_bytes
+
+
+def test_a_run_goes_on_only_with_the_same_module_and_data(tmp_path: Path) -> None:
+    """Of the same shapes and labels: only the values differ."""
+
+    class StopError(Exception):
+        pass
+
+    def stop(progress: object) -> None:
+        raise StopError
+
+    job = {"method": "fedavg", "rounds": 2, "folder": tmp_path / "mine"}
+    with pytest.raises(StopError):
+        subbit.fine_tune(mlp(), clients(), clients()[0], report=stop, **job)
+    module = mlp()
+    with torch.no_grad():
+        module[4].bias[0] += 1e-3
+    with pytest.raises(RunFolderError, match=r"other data \(the module\)"):
+        subbit.fine_tune(module, clients(), clients()[0], resume=True, **job)
+    inputs, labels = clients()[1]
+    other = [clients()[0], (inputs ^ 1, labels), clients()[2]]
+    with pytest.raises(RunFolderError, match=r"other data \(the data\)"):
+        subbit.fine_tune(mlp(), other, clients()[0], resume=True, **job)
+    with pytest.raises(RunFolderError, match=r"other data \(the test\)"):
+        subbit.fine_tune(mlp(), clients(), clients()[1], resume=True, **job)
+    with pytest.raises(RunFolderError, match=r"the settings and the split"):
+        subbit.fine_tune(mlp(), clients()[:2], clients()[0], resume=True, **job)
+    assert subbit.fine_tune(mlp(), clients(), clients()[0], resume=True, **job).rounds == 2
+
+
+def test_a_folder_that_recorded_only_the_split_goes_on() -> None:
+    """As those of earlier versions."""
+    found = fingerprints(digits_problem())
+    assert differing("split", "split", found) == []
+    assert differing(f"split\n{as_lines(found)}", "split", found) == []
+    assert differing("other", "split", found) == ["the split"]
 
 
 def test_resuming_what_has_not_begun_begins_it(tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ def summary(folder: Path) -> dict[str, object]:
         (["compare", "deltamask", "fedpn"], "fedpn", "fedpm"),
         (["run", "nowhere.toml"], "nowhere.toml", "TOML"),
         (["resume", "runs/nowhere"], "runs/nowhere", "config.toml"),
+        (["run", "rounds=1", "job.toml"], "job.toml", "comes first"),
+        (["compare", "rounds=3"], "no method", "subbit compare"),
+        (["run", *QUICK, "method=fedpm", "aggregator=trimmed"], "aggregator=trimmed", "use beta"),
+        (["compare", "fedavg", "fedpm", *QUICK, "aggregator=trimmed"], "aggregator=trimmed", "use beta"),
     ],
 )
 def test_a_wrong_word_is_one_line_with_the_nearest_right_one(
@@ -51,6 +55,7 @@ def test_a_wrong_word_is_one_line_with_the_nearest_right_one(
     assert len(lines) == 1, done.stderr
     assert wrong in lines[0]
     assert right in lines[0]
+    assert not list(tmp_path.rglob("config.toml")), "what is refused leaves no folder"
     if words[0] in ("run", "compare") and wrong in ("detlamask", "kapa", "fedpn"):
         assert done.returncode == 2
 
@@ -69,6 +74,7 @@ def test_a_run_leaves_its_files_and_can_be_shown(tmp_path: Path) -> None:
     assert wanted <= set(summary(folder))
     shown = subbit("show", "runs/a", folder=tmp_path).stdout
     assert "accuracy, expected network" in shown
+    assert "runs/a is finished" in subbit("resume", "runs/a", folder=tmp_path).stdout
     again = subbit("run", "runs/a/config.toml", "name=b", folder=tmp_path)
     assert "fingerprint" in again.stdout
     assert summary(tmp_path / "runs" / "b")["model_sha256"] == summary(folder)["model_sha256"]
@@ -114,7 +120,7 @@ def test_a_comparison_shows_paper_form_exact_form_and_fedpm_side_by_side(tmp_pat
     assert (tmp_path / "elsewhere" / "comparison.json").exists()
 
 
-@pytest.mark.parametrize("what", ["methods", "codecs", "models", "datasets", "partitions"])
+@pytest.mark.parametrize("what", ["methods", "codecs", "models", "datasets", "partitions", "privacy"])
 def test_lists_are_tables_and_json(what: str, tmp_path: Path) -> None:
     rows = json.loads(subbit("list", what, "--json", folder=tmp_path).stdout)
     assert rows

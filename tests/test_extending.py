@@ -51,6 +51,20 @@ def test_the_commands_run(tmp_path: Path) -> None:
     assert (tmp_path / "my-app" / "plugins" / "my_method.py").read_text() == FILES["my_method.py"]
 
 
+def test_the_lines_that_use_a_file_run(tmp_path: Path) -> None:
+    """`subbit run ...` in the text, on a smaller job."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    lines = re.findall(r"`subbit (run --plugin [^`]+)`", PAGE)
+    assert {name for name in FILES if any(name in line for line in lines)} == {
+        "my_aggregator.py", "my_optimizer.py", "my_model.py", "my_data.py",
+    }  # fmt: skip
+    for number, line in enumerate(lines):
+        own = ["limit=60", "test_limit=20", "rounds=1", "clients=2", "head=keep", f"name=run{number}"]
+        words = line.split()
+        subbit(*words, *own, *([] if "model=" in line else ["model=mlp"]), folder=tmp_path)
+
+
 def test_the_page_is_what_a_reader_can_use() -> None:
     assert max(map(len, PAGE.splitlines())) <= 120
     (entry,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)

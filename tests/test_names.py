@@ -48,3 +48,10 @@ def test_what_a_text_names_is_there(path: Path) -> None:
     files = re.findall(r"`([a-z_]+/[a-z_]+\.py)`", text)
     missing = [file for file in files if not (SOURCES / "subbit" / file).is_file() and not (ROOT / file).is_file()]
     assert missing == []
+
+
+@pytest.mark.parametrize("path", [path for path in TEXTS if path.suffix == ".md"], ids=lambda path: path.name)
+def test_no_words_are_run_together(path: Path) -> None:
+    """As a replacement without a space leaves them."""
+    text = path.read_text(encoding="utf-8").lower()
+    assert re.findall(r"\b(?:for|of|in|to|and|with)(?:every|each|the|all)\b", text) == []

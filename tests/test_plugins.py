@@ -23,6 +23,7 @@ from subbit.runtime.making import remove_unfinished
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 JOB = ["model=mlp", "head=keep", "clients=4", "limit=200", "test_limit=60", "rounds=3", "batch_size=16"]
+CHECKED = ("method", "codec", "aggregator", "optimizer")
 QUICK = [*JOB, "method=sign-vote"]
 
 
@@ -31,17 +32,6 @@ def elsewhere(tmp_path: Path) -> Path:
     """A folder that is not ours, with a plugin in it."""
     shutil.copy(EXAMPLES / "sign_vote.py", tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test loads into this process is unknown to the next one."""
-    for kind in registry.OWNERS:
-        known = REGISTRIES[kind]
-        monkeypatch.setattr(known, "_things", dict(known._things))
-    monkeypatch.setattr(plugins, "_loaded", {})
-    monkeypatch.setattr(plugins, "_offered", {})
-    monkeypatch.setattr(plugins, "_broken", None)
 
 
 def subbit(*words: str, folder: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -101,6 +91,8 @@ def test_a_killed_run_resumes_with_the_same_file_and_with_no_other(elsewhere: Pa
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
     assert not (killed / "summary.json").exists()
+    shown = one_line(subbit("show", "runs/killed", folder=elsewhere, check=False), 6)
+    assert "go on with subbit resume runs/killed --plugin sign_vote.py" in shown
     without = one_line(subbit("resume", "runs/killed", folder=elsewhere, check=False))
     assert "uses the plugin sign_vote.py" in without
     assert "runs/killed/plugins" in without
@@ -218,7 +210,7 @@ def test_a_subclass_gets_the_name_under_which_it_is_registered(forgetting: None)
 
 def test_every_kind_is_known_before_anything_is_imported(tmp_path: Path) -> None:
     text = "from subbit import register\n" + "".join(
-        f"\nregister({kind!r}, 'mine')(print)" for kind in registry.OWNERS if kind not in ("method", "codec")
+        f"\nregister({kind!r}, 'mine')(print)" for kind in registry.OWNERS if kind not in CHECKED
     )
     done = subprocess.run([sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -71,8 +71,16 @@ def test_a_choice_that_is_the_default_keeps_the_options_that_the_method_gave_it(
 
 def test_a_name_for_settings_of_another_method_fixes_them() -> None:
     assert resolve({"method": "topk"}).parameters == resolve({"method": "fedavg", "codec": "topk"}).parameters
+    for word in ("codec=eden", "up.codec=dense"):
+        with pytest.raises(ConfigError, match="method=topk is codec=topk"):
+            resolve({"method": "topk"}, [word])
     with pytest.raises(ConfigError, match="method=topk is codec=topk"):
-        resolve({"method": "topk"}, ["codec=eden"])
+        resolve({"topk": {"up": {"codec": "dense"}}}, ["method=topk"])
+    with pytest.raises(ConfigError, match="method=fedprox is regulariser=fedprox"):
+        resolve({"method": "fedprox"}, ["local.regulariser=none"])
+    with pytest.raises(ConfigError, match="method=threshold-mask is map=threshold"):
+        resolve({"method": "threshold-mask"}, ["map.map=mask"])
+    assert resolve({"method": "topk"}, ["up.codec=topk"]) == resolve({"method": "topk"})
 
 
 def test_options_of_a_preset_are_left_out_where_another_choice_was_made() -> None:
@@ -126,3 +134,27 @@ def test_a_choice_of_an_unknown_name_says_the_nearest() -> None:
 
     with pytest.raises(ConfigError, match="did you mean 'adamw'"):
         Tables(Chosen, {"optimizer": "adamww"})
+
+
+@pytest.mark.parametrize("word", ["kappa=0.1", "seed_scope=round", "order=random", "estimator=mean", "trim=0.1"])
+def test_with_changes_of_scores_keys_of_bits_are_unknown(word: str) -> None:
+    assert resolve({"method": "deltamask"}, [word]).run.method == "deltamask"
+    with pytest.raises(ConfigError, match=f"unknown key '{word.partition('=')[0]}'"):
+        resolve({"method": "deltamask", "codec": "ternary"}, [word])
+
+
+@pytest.mark.parametrize("method", ["deltamask", "fedpm", "zampling"])
+def test_with_changes_of_scores_what_is_used_is_recorded(method: str) -> None:
+    settings = resolve({"method": method, "codec": "ternary", "preset": "paper"}, ["error_feedback=false"])
+    written = tomllib.loads(write_toml(settings))[method]
+    assert (written["down"]["codec"], written["aggregate"]["aggregator"]) == ("dense", "mean")
+    assert written["up"]["error_feedback"] is False
+    assert not {"kappa", "seed_scope", "clamp"} & {*written["up"], *written["aggregate"]}
+    assert resolve(tomllib.loads(write_toml(settings))) == settings
+    bits = tomllib.loads(write_toml(resolve({"method": method})))[method]
+    assert (bits["down"]["codec"], bits["aggregate"]["aggregator"]) == ("counts", "beta")
+    assert "error_feedback" not in bits["up"]
+    with pytest.raises(ConfigError, match=r"aggregate\.aggregator=beta does not go with the other choices: use mean"):
+        resolve({"method": method, "codec": "ternary", "aggregator": "beta"})
+    with pytest.raises(ConfigError, match="unknown key 'error_feedback'"):
+        resolve({"method": method, "error_feedback": True})

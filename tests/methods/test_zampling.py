@@ -157,7 +157,7 @@ def test_a_client_that_sends_no_probability_is_refused() -> None:
 def test_the_paper_gate_holds_places_at_the_edges_and_the_inward_one_lets_them_return() -> None:
     data = digits_problem().client_data(0)
     for gate, comes_back in (("strict", False), ("inward", True)):
-        method = make(gate=gate, clamp=0.0, codec="dense", epochs=3)
+        method = make(gate=gate, codec="dense", epochs=3)
         start = (np.arange(method.map.size) % 2).astype(np.float32)
         view = method.open({method.map.vector: start}, 0)
         update = method.train(view, data, Turn(0, 0, {}))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from subbit.core.errors import FrameError, SubbitError
+from subbit.aggregate.mean import WeightedMean
+from subbit.core.errors import FrameError, QuorumError, SubbitError
 from subbit.runtime import intake
 from subbit.runtime.client import client_turn
 from subbit.runtime.downlink import Broadcasts, make_downlink, receive
@@ -159,6 +160,27 @@ def test_where_nobody_can_be_blamed_there_is_no_step(monkeypatch: pytest.MonkeyP
     state, refused = taken({0: 1.0, 1: 100.0, 2: 3.0})
     assert sorted(refused) == [0, 1, 2]
     assert not np.any(state["weights"])
+
+
+def test_a_step_that_no_answer_allows_ends_the_run_and_blames_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: WeightedMean) -> Any:
+        raise ValueError("mine is broken")
+
+    monkeypatch.setattr(WeightedMean, "mean", broken)
+    with pytest.raises(QuorumError, match=r"none of the 3 answers allows a step.*not a client.*mine is broken"):
+        run_job(digits_problem(), settings(method="fedavg"))
+
+
+def test_the_quorum_holds_for_those_who_remain_after_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three ruin the state alone, each with another message: one is fewer than half."""
+
+    def step(self: intake.Intake, state: Any) -> Any:
+        return state, {client: intake.Failure("step", f"client {client}") for client in (0, 1)}
+
+    monkeypatch.setattr(intake.Intake, "step", step)
+    with pytest.raises(QuorumError, match=r"1 of 3 clients answered, 2 are needed.*step: client 0"):
+        run_job(digits_problem(), settings(method="fedavg"))
+    assert run_job(digits_problem(), settings(method="fedavg", quorum=0.3)).summary["failures"] == {"step": 4}
 
 
 def test_a_frame_of_another_run_of_the_same_configuration_is_refused() -> None:

@@ -108,6 +108,8 @@ def test_questions_and_answers_are_in_the_ledger() -> None:
     assert ledger.totals.uplink_bytes == 4 * (4 + HEADER_BYTES) + 2 * whole
     assert ledger.totals.uploads == 2
     assert ledger.uplink_bpp(1210) == 8 * ledger.totals.uplink_bytes / (2 * 1210)
+    assert ledger.totals.downloads == 2
+    assert ledger.downlink_bpp(1210) == 8 * 6 * whole / (2 * 1210)
 
 
 def test_who_fails_to_tell_a_loss_is_not_chosen_and_is_counted() -> None:

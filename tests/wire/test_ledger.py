@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import pytest
 
 from subbit.core.errors import RunFolderError
 from subbit.wire import Entry, Ledger, Totals
 
+WAYS: dict[str, list[tuple[Literal["up", "down"], int]]] = {
+    "asked": [("down", 100), ("up", 5)],
+    "trained": [("down", 100), ("up", 40)],
+}
 ENTRIES = [
     Entry("head", 0, 0, "up", "head", "dense", 400, True),
     Entry("head", 0, 1, "up", "head", "dense", 400, True),
@@ -31,6 +36,25 @@ def test_totals_by_hand() -> None:
     assert ledger.totals.total_bytes == sum(entry.frame_bytes for entry in ENTRIES) == 1150
     assert ledger.uplink_bpp(1000) == pytest.approx(0.32)
     assert ledger.downlink_bpp(1000) == pytest.approx(0.64)
+
+
+def test_clients_that_are_only_asked_for_their_loss_have_no_turn() -> None:
+    """Three are asked (100 down, 5 up each), two of them train (100 down, 40 up each): down 500 bytes and up 95 in 2
+    turns. With 1000 places: up 8 * 95 / 2000 = 0.38, down 8 * 500 / 2000 = 2."""
+    asked = [
+        Entry("main", 0, client, way, "loss", "dense", size, False)
+        for client in range(3)
+        for way, size in WAYS["asked"]
+    ]
+    trained = [
+        Entry("main", 0, client, way, "weights", "dense", size, False)
+        for client in range(2)
+        for way, size in WAYS["trained"]
+    ]
+    ledger = Ledger([*asked, *trained])
+    assert (ledger.totals.uploads, ledger.totals.downloads) == (2, 2)
+    assert ledger.uplink_bpp(1000) == pytest.approx(0.38)
+    assert ledger.downlink_bpp(1000) == pytest.approx(2)
 
 
 def test_bytes_through_a_round_count_the_head_phase_first() -> None:

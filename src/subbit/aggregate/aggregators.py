@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from subbit.aggregate.mean import WeightedMean
 from subbit.aggregate.robust import MEDIAN, AgreeingMean, TrimmedMean
+from subbit.core.pieces import needs
 from subbit.core.registry import make_registry, register
 from subbit.core.values import require
 
-make_registry("aggregator")
+make_registry("aggregator", check=needs("aggregator", "accumulator", "thresholds"))
 
 
 class Accumulator(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from subbit.cli.flower_commands import flower_app
 from subbit.cli.options import PluginFiles
 from subbit.cli.params import params
 from subbit.cli.zampling_commands import zampling_app
-from subbit.core.errors import Interrupted, RunFolderError, SubbitError
+from subbit.core.errors import ConfigError, Interrupted, RunFolderError, SubbitError
 from subbit.papers.domain_gap import domain_gap
 
 app = typer.Typer(
@@ -86,6 +87,9 @@ def _file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]
     words = words or []
     if words and "=" not in words[0]:
         return read_toml(Path(words[0])), words[1:]
+    for word in words:
+        if word.endswith(".toml") and "=" not in word:
+            raise ConfigError(f"{word}: a TOML file comes first, before key=value words")
     return {}, words
 
 
@@ -101,22 +105,40 @@ def _announce(values: dict[str, Any], words: list[str]) -> None:
         errors.print(f"{method} on {model}, {dataset}: loading PyTorch", highlight=False, markup=False, soft_wrap=True)
 
 
-def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> tuple[dict[str, Any], Path]:
-    """Build the problem and run it with a progress bar; returns the summary and the run folder."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+def _build_and_try(settings: Any) -> Any:
+    """The problem, after a trial of the job, so that one that cannot work leaves no folder behind."""
+    from dataclasses import replace
 
     from subbit.core.errors import ConfigError
-    from subbit.runtime.folder import RunFolder
-    from subbit.runtime.problem import build_problem
-    from subbit.runtime.run import Progress as RoundProgress
-    from subbit.runtime.run import run_job
+    from subbit.runtime.trial import try_job
 
     if settings.run.engine == "deployment":
         raise ConfigError(
             "engine=deployment: such a run starts, and goes on where it stopped, with flwr run APP NAME, "
             "as subbit flower certs prints it"
         )
-    problem = build_problem(settings.run)
+    # What makes no difference to the problem is left out, so that the contenders of a comparison share it.
+    problem = _problem(replace(settings.run, name="auto", method="", preset="default"))
+    try_job(problem, settings)
+    return problem
+
+
+@lru_cache(maxsize=1)
+def _problem(run: Any) -> Any:
+    from subbit.runtime.problem import build_problem
+
+    return build_problem(run)
+
+
+def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> tuple[dict[str, Any], Path]:
+    """Build the problem and run it with a progress bar; returns the summary and the run folder."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from subbit.runtime.folder import RunFolder
+    from subbit.runtime.run import Progress as RoundProgress
+    from subbit.runtime.run import run_job
+
+    problem = _build_and_try(settings)
     split = problem.split_summary().as_text()
     folder = RunFolder.open(resume) if resume else RunFolder.create(settings, split)
     if not quiet:
@@ -173,7 +195,12 @@ def resume(
     from subbit.core.plugins import loaded_plugins
     from subbit.runtime.folder import RunFolder
 
-    settings = RunFolder.open(folder).settings
+    opened = RunFolder.open(folder)
+    settings = opened.settings
+    if opened.is_finished():
+        console.print(f"{folder} is finished: there is nothing to go on with", highlight=False, soft_wrap=True)
+        _print_summary(opened.read_summary(), folder)
+        return
     for each in loaded_plugins():
         if f"{each.name}@" in (settings.run.plugins or ""):
             console.print(f"runs the code of {each.path}, {each}", highlight=False, markup=False, soft_wrap=True)
@@ -239,33 +266,31 @@ def check(
 def compare(
     methods: Annotated[list[str], typer.Argument(help="Methods, then key=value words for all of them")],
     config: Annotated[Path | None, typer.Option(help="TOML file of the common job")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0..N-1")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from seed= (0) on")] = 1,
     target: Annotated[float | None, typer.Option(help="Accuracy up to which megabytes are counted")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
     plugin: PluginFiles = None,
 ) -> None:
     """Run the same job for several methods: one table, and a plot of accuracy against bytes.
 
-    A method may carry its own settings after a colon:
+    A method may carry its own settings after a colon, with commas between them:
 
     [bold]subbit compare fedpm deltamask deltamask:preset=paper --config experiments/demo.toml rounds=5[/bold]
+    [bold]subbit compare fedavg fedavg:optimizer=adam,betas=0.8,0.9,epochs=2[/bold]   betas is a pair
     """
     from subbit.config.resolve import read_toml
-    from subbit.config.schema import RunConfig
     from subbit.core.files import replace_file
-    from subbit.core.values import split_assignment
     from subbit.report.compare import compare as run_comparison
-    from subbit.report.compare import comparison_table, parse_contender
+    from subbit.report.compare import comparison_table, contender_settings, parse_contender
     from subbit.report.frontier import frontier_plot
 
     words = [word for word in methods if "=" in word.partition(":")[0]]
     contenders = [parse_contender(word) for word in methods if word not in words]
     values = read_toml(config) if config else {}
     comparison = run_comparison(
-        contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True)[0]
+        contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True)[0], _build_and_try
     )
-    assigned = {**values, **dict(split_assignment(word) for word in words)}
-    path = Path(str(assigned.get("folder", RunConfig.folder))) / "comparison.json"
+    path = Path(contender_settings(contenders[0], contenders, values, words, 0).run.folder) / "comparison.json"
     replace_file(path, (json.dumps(comparison, indent=2) + "\n").encode())
     replace_file(path.with_suffix(".svg"), frontier_plot(comparison).encode())
     if as_json:

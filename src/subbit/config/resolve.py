@@ -1,6 +1,7 @@
 """Resolve a run: defaults, then the method's preset, then the file, then `key=value` words; the last one wins.
 
-In a TOML file, keys at the top level belong to the run or to its method. [map], [local], [up], [down] and [aggregate]
+In a TOML file, keys at the top level belong to the run or to its method. A key of the run that an option of a chosen
+component has too is written with its table: `run.alpha` or `local.alpha`. [map], [local], [up], [down] and [aggregate]
 hold options of these components. A table named after a method holds keys for that method only, so that one file can
 serve a comparison of several methods.
 """
@@ -16,11 +17,12 @@ from typing import Any
 
 import tomli_w
 
+from subbit.config.meanings import RUN, hint, refuse_lost_privacy, refuse_other_method, refuse_two_meanings
 from subbit.config.schema import RunConfig
 from subbit.core.errors import ConfigError
 from subbit.core.pieces import Tables, as_words, flattened
 from subbit.core.plugins import NONE, needed_plugins
-from subbit.core.values import build, field_types, nearest, split_assignment
+from subbit.core.values import build, field_types, nearest, require, split_assignment
 from subbit.methods.names import find_method, method_names
 
 PIECES = ("map", "mask", "pruning", "local", "up", "down", "aggregate")
@@ -45,48 +47,81 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: Iterable[str] = ()) -> Settings:
-    """The settings of one run.
+    """The settings of one run. `others`: see `resolve_contender`."""
+    return resolve_contender(file_values, words, others)[0]
+
+
+def resolve_contender(
+    file_values: Mapping[str, Any], words: Iterable[str], others: Iterable[str]
+) -> tuple[Settings, tuple[str, ...]]:
+    """The settings of one run, and the keys that were skipped.
 
     `others` are the contenders of a comparison that share the file and the words, e.g. `fedavg:codec=topk`. A key
-    that only one of them knows is skipped.
+    that only one of them knows is skipped, except for privacy.
     """
-    assigned = dict(split_assignment(word) for word in words)
+    assigned = [split_assignment(word) for word in words]
     # Before any name is looked up.
-    plugins = needed_plugins(assigned.get("plugins", file_values.get("plugins")))
+    plugins = needed_plugins(_last([*file_values.items(), *assigned], "plugins"))
     tables = {key: value for key, value in file_values.items() if key in method_names() and isinstance(value, dict)}
     for name, value in file_values.items():
-        if isinstance(value, dict) and name not in (*tables, *PIECES):
+        if isinstance(value, dict) and name not in (*tables, *PIECES, RUN):
             raise ConfigError(f"unknown table [{name}]: {nearest(name, [*method_names(), *PIECES])}")
-    values = flattened({key: value for key, value in file_values.items() if key not in tables})
-    method = find_method(str(assigned.get("method", values.get("method", RunConfig.method))))
-    merged = {**values, **flattened(tables.get(method.name, {})), **assigned, "plugins": plugins}
+    common = list(flattened({key: value for key, value in file_values.items() if key not in tables}).items())
+    method = find_method(str(_last([*common, *assigned], "method") or RunConfig.method))
+    everything = [*common, *flattened(tables.get(method.name, {})).items(), *assigned, ("plugins", plugins)]
 
     run_keys = field_types(RunConfig)
-    run = build(RunConfig, {key: value for key, value in merged.items() if key in run_keys})
-    given = {key: value for key, value in merged.items() if key not in run_keys}
-    preset = {**method.words, **method.presets[run.preset]}
-    pieces = Tables(method.Parameters, {**preset, **given})
+    of_run = {word: word.removeprefix(f"{RUN}.") for word, _ in everything}
+    run = build(RunConfig, {of_run[word]: value for word, value in everything if of_run[word] in run_keys})
+    given = [(word, value) for word, value in everything if of_run[word] not in run_keys]
+    require(
+        run.preset in method.presets,
+        f"preset={run.preset}: method {method.name!r} has only {', '.join(method.presets)}",
+    )
+    preset = [*method.words.items(), *method.presets[run.preset].items()]
+    pieces = Tables(method.Parameters, [*preset, *given])
+    refuse_two_meanings(method.name, pieces, everything, run_keys)
+    refuse_other_method(method, pieces, given)
     foreign = [_tables_of(other, given) for other in others]
-    for key in given:
-        if not pieces.knows(key) and not any(other.knows(key) for other in foreign):
-            owners = pieces.owners(key)
-            hint = f"it belongs to {' or '.join(owners)}" if owners else nearest(key, [*run_keys, *pieces.words()])
-            raise ConfigError(f"unknown key {key!r} for method {method.name!r}: {hint}")
-        if key in method.words and given[key] != method.words[key]:
-            raise ConfigError(
-                f"{key}={given[key]!r}: method={method.name} is {key}={method.words[key]}; see `subbit list`"
-            )
+    skipped: dict[str, Any] = {}
+    for key, value in given:
+        if not pieces.knows(key):
+            if not any(other.knows(key) for other in foreign):
+                raise ConfigError(f"unknown key {key!r} for method {method.name!r}: {hint(key, pieces, run_keys)}")
+            skipped[key] = value
+    refuse_lost_privacy(method.name, skipped)
     # Options of a component in the preset do not apply if another component was chosen.
-    chosen = {key: value for key, value in {**preset, **given}.items() if pieces.knows(key)}
-    return Settings(run, pieces.build(chosen))
+    chosen = [(key, value) for key, value in [*preset, *given] if pieces.knows(key)]
+    return Settings(run, pieces.build(chosen)), tuple(skipped)
 
 
-def _tables_of(contender: str, given: Mapping[str, Any]) -> Tables:
+def _last(pairs: list[tuple[str, Any]], key: str) -> Any:
+    """The last value of a key of the run."""
+    return next((value for word, value in reversed(pairs) if word in (key, f"{RUN}.{key}")), None)
+
+
+def contender_words(contender: str) -> tuple[str, list[str]]:
+    """The method and the words of a contender. A value may have commas: `fedavg:optimizer=adam,betas=0.8,0.9`.
+
+    >>> contender_words("fedavg:optimizer=adam,betas=0.8,0.9,epochs=2")
+    ('fedavg', ['optimizer=adam', 'betas=0.8,0.9', 'epochs=2'])
+    """
+    method, _, text = contender.partition(":")
+    words: list[str] = []
+    for part in filter(None, text.split(",")):
+        if "=" in part or not words:
+            words.append(part)
+        else:
+            words[-1] += f",{part}"
+    return method, words
+
+
+def _tables_of(contender: str, given: list[tuple[str, Any]]) -> Tables:
     """The keys that a contender knows, given its own and the common choices."""
-    name, _, words = contender.partition(":")
+    name, words = contender_words(contender)
     method = find_method(name)
-    own = dict(split_assignment(word) for word in words.split(",") if "=" in word)
-    return Tables(method.Parameters, {**given, **method.words, **own})
+    own = [split_assignment(word) for word in words]
+    return Tables(method.Parameters, [*given, *method.words.items(), *own])
 
 
 def resolve_recorded(values: Mapping[str, Any]) -> Settings:

@@ -26,7 +26,7 @@ def check_plugin(path: Path, console: Console) -> bool:
         for name, thing in things.items():
             console.print(f"{kind} {name}", style="bold", highlight=False)
             if not laws_of(kind):
-                console.print(f"  ok      is registered (there are no laws for a {kind})", highlight=False)
+                console.print("  ok      is registered (there are no laws for this kind)", highlight=False)
             for law, subject in _trials(kind, name, thing):
                 reason = _broken(law, subject)
                 held, failed = held + (reason is None), failed + (reason is not None)

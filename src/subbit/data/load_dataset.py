@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from subbit.core.blame import blaming
 from subbit.core.errors import ConfigError, DataError
 from subbit.core.randomness import derive_key
 from subbit.core.registry import nearest
@@ -22,7 +23,7 @@ from subbit.data.batches import as_examples
 from subbit.data.examples import Dataset, Examples, Source, check_range
 from subbit.data.formats import open_npz
 from subbit.data.hub import PREFIX, open_hub
-from subbit.sets.layouts import LAYOUTS, Layout, split_options
+from subbit.sets.layouts import LAYOUTS, read_plugin_options, split_options
 from subbit.sets.named import NAMED
 from subbit.sets.places import folders, locate, named_set
 
@@ -87,8 +88,9 @@ def _open(text: str) -> tuple[Source, Source]:
 
 
 def _open_theirs(name: str, options: dict[str, str]) -> tuple[Source, Source]:
-    opens = Layout("", (), NAMED[name])  # type: ignore[arg-type]
-    found: Any = opens.open(**opens.read_options(options, name))
+    opens: Any = NAMED[name]
+    with blaming(f"data set {name!r}", opens):
+        found: Any = opens(**read_plugin_options(opens, options, name))
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise DataError(
             f"{name}: its plugin returned {type(found).__name__}; need what to train on and what to test on"

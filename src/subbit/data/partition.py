@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from subbit.core.blame import blaming
 from subbit.core.errors import ConfigError, DataError
 from subbit.core.registry import Registry, make_registry
 from subbit.data import splits
@@ -44,7 +45,8 @@ def partition(examples: Examples, clients: int, how: str, **options: Any) -> Par
     divide = PARTITIONS.find(how)
     split = Split(examples, clients, **options)
     _check(split, how)
-    parts = divide(split)
+    with blaming(f"partition {how!r}", divide):
+        parts = divide(split)
     return parts if how in _OURS else _examined(parts, clients, len(examples), how)
 
 

@@ -13,11 +13,13 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from subbit.core.errors import ConfigError
+from subbit.core.pieces import needs
 from subbit.core.registry import make_registry, register
 from subbit.core.values import require
 from subbit.local.blocked import BlockedAdam, BlockedSgd, Optimizer
 
-make_registry("optimizer")
+make_registry("optimizer", check=needs("optimizer", "make"))
 NOT_FOR_A_VECTOR = ("LBFGS", "SparseAdam", "Muon", "Optimizer")
 """They need a closure, sparse gradients or matrices."""
 NOT_OPTIONS = ("lr", "maximize", "capturable", "differentiable")
@@ -41,6 +43,8 @@ class Adam:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        require(all(0 <= beta < 1 for beta in self.betas), f"betas={self.betas}: needs 0 up to, not including, 1")
+        require(self.eps >= 0, f"eps={self.eps}: needs a number from 0 up")
         require(self.weight_decay >= 0, f"weight_decay={self.weight_decay}: needs a number from 0 up")
         require(self.eps >= 0, f"eps={self.eps}: needs a number from 0 up")
         require(all(0 <= beta < 1 for beta in self.betas), f"betas={self.betas}: need 0 up to, not including, 1")
@@ -74,6 +78,15 @@ def _make(self: Any, trained: Tensor, learning_rate: float) -> Optimizer:
     return optimizer
 
 
+def _check_options(self: Any) -> None:
+    """torch checks the options when an optimiser is made. Defaults need no check, and are not made at import."""
+    if any(getattr(self, field.name) != field.default for field in dataclasses.fields(self)):
+        try:
+            _make(self, torch.zeros(1, requires_grad=True), 1e-3)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise ConfigError(f"optimizer={self.name}: {error}") from None
+
+
 def _piece_of(name: str, torch_class: type[torch.optim.Optimizer]) -> Any:
     """A class whose options are the optimiser's arguments with a number, or a pair of numbers, as default."""
     options = []
@@ -91,6 +104,7 @@ def _piece_of(name: str, torch_class: type[torch.optim.Optimizer]) -> Any:
         options.append((parameter.name, kind, dataclasses.field(default=default)))
     # Classes are created in every process, so they are compared by name and options, and found by name.
     namespace = {"name": name, "torch_class": torch_class, "make": _make, "__module__": __name__}
+    namespace["__post_init__"] = _check_options
     namespace["__doc__"] = f"torch.optim.{torch_class.__name__}."
     return dataclasses.make_dataclass(torch_class.__name__, options, frozen=True, namespace=namespace)
 

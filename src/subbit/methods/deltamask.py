@@ -30,10 +30,10 @@ from subbit.codecs.codec import Bits
 from subbit.codecs.packed import bits_of_positions, count_ones, positions_of_bits
 from subbit.codecs.sampler import Thresholds, sample_bits, uniforms
 from subbit.codecs.smallest import Flips
-from subbit.core.pieces import choice
+from subbit.core.pieces import choice, only_with
 from subbit.core.randomness import NOBODY, derive_key
 from subbit.core.values import require
-from subbit.exchange.by_codec import bits_or_vectors
+from subbit.exchange.by_codec import bits_or_vectors, carries_bits, follows_from_codec, loses_changes
 from subbit.exchange.posterior import BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
@@ -52,16 +52,18 @@ class FlipsUp(BitsUp):
     part: ClassVar[str] = "flips"
     codec: Codec[Any] = choice("codec", Flips(), accepts=carries_masks)
     """Exact codes (`flips` takes the smallest of them) or filters with false positives."""
-    kappa: float = 0.8
+    kappa: float = only_with("codec", carries_bits, 0.8)
     """Share of the flips that is sent (at the start, with the cosine schedule)."""
-    kappa_schedule: Literal["cosine", "const"] = "cosine"
+    kappa_schedule: Literal["cosine", "const"] = only_with("codec", carries_bits, "cosine")
     """`cosine` rises from kappa to 1 over the rounds; `const` keeps it constant."""
-    order: Literal["kl", "random"] = "kl"
+    order: Literal["kl", "random"] = only_with("codec", carries_bits, "kl")
     """Which flips are kept: those with the largest KL divergence, or a random choice (the paper's ablation)."""
-    coupling: Literal["shared", "independent"] = "shared"
+    coupling: Literal["shared", "independent"] = only_with("codec", carries_bits, "shared")
     """Whether a client draws its mask with the uniforms of the reference mask, or with its own."""
-    seed_scope: Literal["client", "round"] = "client"
+    seed_scope: Literal["client", "round"] = only_with("codec", carries_bits, "client")
     """A reference mask for each client, or one for all clients of a round."""
+    error_feedback: bool | Literal["auto"] = only_with("codec", loses_changes, "auto")
+    """Where changes of scores are sent: the client adds what was lost to its next change; `auto`: for biased codecs."""
 
     def __post_init__(self) -> None:
         require(0 <= self.kappa <= 1, f"kappa={self.kappa}: needs a share between 0 and 1")
@@ -130,6 +132,7 @@ class DeltaMaskParameters:
     up: FlipsUp = FlipsUp()
     down: BitsDown = BitsDown()
     aggregate: BitsAggregate = BitsAggregate()
+    implied = staticmethod(follows_from_codec)
 
 
 class DeltaMask(Method[DeltaMaskParameters]):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from subbit.codecs import Codec, Kind
 from subbit.codecs.klms import Klms
 from subbit.codecs.sampler import Thresholds
 from subbit.codecs.smallest import Mask
-from subbit.core.pieces import choice
+from subbit.core.pieces import choice, only_with
 from subbit.core.randomness import derive_key
-from subbit.exchange.by_codec import bits_or_vectors
+from subbit.exchange.by_codec import bits_or_vectors, follows_from_codec, loses_changes
 from subbit.exchange.posterior import BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
@@ -45,6 +45,8 @@ class MaskUp(BitsUp):
 
     codec: Codec[Any] = choice("codec", Mask(), accepts=carries_masks)
     """`mask` takes the smallest code, `range` is the paper's arithmetic code, `packed` costs one bit per place."""
+    error_feedback: bool | Literal["auto"] = only_with("codec", loses_changes, "auto")
+    """Where changes of scores are sent: the client adds what was lost to its next change; `auto`: for biased codecs."""
 
     def say(self, exchange: BitsExchange, view: Thresholds, moved: Moved, turn: Turn) -> tuple[Any, dict[str, float]]:
         if isinstance(self.codec, Klms):
@@ -62,6 +64,7 @@ class FedPMParameters:
     up: MaskUp = MaskUp()
     down: BitsDown = BitsDown()
     aggregate: BitsAggregate = BitsAggregate()
+    implied = staticmethod(follows_from_codec)
 
 
 class FedPM(Method[FedPMParameters]):

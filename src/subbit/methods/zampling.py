@@ -22,7 +22,7 @@ Model. Any other vector codec sends the change of p.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,9 +31,9 @@ from subbit.codecs.codec import Bits
 from subbit.codecs.packed import count_ones
 from subbit.codecs.sampler import Thresholds, sample_bits
 from subbit.codecs.smallest import Flips
-from subbit.core.pieces import choice
+from subbit.core.pieces import choice, only_with
 from subbit.core.randomness import derive_key
-from subbit.exchange.by_codec import bits_or_vectors
+from subbit.exchange.by_codec import bits_or_vectors, follows_from_codec, loses_changes
 from subbit.exchange.exchange import State
 from subbit.exchange.posterior import Beta, BitsAggregate, BitsDown, BitsExchange, BitsUp, Moved, counts_of
 from subbit.local.stopping import StoppedLocal
@@ -53,6 +53,8 @@ class DrawUp(BitsUp):
     codec: Codec[Any] = choice("codec", Flips(), accepts=carries_masks)
     """`flips`: the places where z_k differs from a draw that both sides know; `mask`: z_k, coded with p as prior;
     `packed`: z_k in n bits; `dense`: p_k itself in float32, which is then averaged."""
+    error_feedback: bool | Literal["auto"] = only_with("codec", loses_changes, "auto")
+    """Where changes of p are sent: the client adds what was lost to its next change; `auto`: for biased codecs."""
 
     @property
     def as_flips(self) -> bool:
@@ -88,6 +90,7 @@ class ZamplingParameters:
     up: DrawUp = DrawUp()
     down: BitsDown = BitsDown()
     aggregate: BitsAggregate = BitsAggregate(Beta(reset_every=1))
+    implied = staticmethod(follows_from_codec)
 
 
 class Zampling(Method[ZamplingParameters]):

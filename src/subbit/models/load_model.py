@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import nn
 
+from subbit.core.blame import blaming
 from subbit.core.errors import ConfigError, ModelError
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.core.registry import Registry, first_line, make_registry, nearest
@@ -188,7 +189,7 @@ def _small(name: str, classes: int, key: int, input_shape: tuple[int, ...] | Non
     ranks, needed = INPUTS.get(name, IMAGES) if name in _OURS else ((1, 2, 3, 4), "any shape")
     if input_shape is None or len(input_shape) not in ranks or min(input_shape) < 1:
         raise ModelError(f"model {name!r}: inputs of shape {input_shape}; needs {needed}")
-    with torch_randomness(derive_key(key, "backbone")):
+    with torch_randomness(derive_key(key, "backbone")), blaming(f"model {name!r}", SMALL_MODELS[name]):
         network = SMALL_MODELS[name](input_shape, classes)
     if not isinstance(network, nn.Module):
         raise ModelError(f"model {name!r}: made {type(network).__name__}, needs a torch.nn.Module")

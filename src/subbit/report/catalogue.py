@@ -10,7 +10,7 @@ from subbit.core.own_components import own_components
 from subbit.core.pieces import is_piece, own_options
 from subbit.core.registry import OWNERS, REGISTRIES, first_line, nearest
 
-KINDS = {f"{kind}s": kind for kind in OWNERS}
+KINDS = {kind if kind == "privacy" else f"{kind}s": kind for kind in OWNERS}
 
 
 def catalogue(what: str) -> list[dict[str, Any]]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from subbit.config.resolve import Settings, resolve
+from subbit.config.resolve import Settings, contender_words, resolve, resolve_contender
 from subbit.core.errors import ConfigError
+from subbit.core.values import split_assignment
 from subbit.methods.names import find_method
 
 MEGABYTE = 1e6
+
+
+log = logging.getLogger("subbit")
 
 
 @dataclass(frozen=True)
@@ -27,9 +32,16 @@ class Contender:
 
 
 def parse_contender(text: str) -> Contender:
-    method, _, words = text.partition(":")
+    method, words = contender_words(text)
     find_method(method)
-    return Contender(text, method, tuple(word for word in words.split(",") if word))
+    _refuse_own_keys(words)
+    return Contender(text, method, tuple(words))
+
+
+def _refuse_own_keys(words: Iterable[str]) -> None:
+    for word in words:
+        if split_assignment(word)[0].removeprefix("run.") in ("name", "method"):
+            raise ConfigError(f"{word}: a comparison names its runs and methods itself; leave it out")
 
 
 def contender_settings(
@@ -37,9 +49,18 @@ def contender_settings(
 ) -> Settings:
     """Settings of one run of a comparison. A key known only to another contender is skipped; an unknown key is an
     error."""
+    return _resolved(contender, contenders, values, words, seed)[0]
+
+
+def _resolved(
+    contender: Contender, contenders: Sequence[Contender], values: Mapping[str, Any], words: Sequence[str], number: int
+) -> tuple[Settings, tuple[str, ...]]:
+    """Seeds count from the contender's own, the common one, or 0."""
     label = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in contender.label)
-    own = [*words, *contender.words, f"method={contender.method}", f"seed={seed}", f"name={label}-seed{seed}"]
-    return resolve(values, own, others=[other.label for other in contenders])
+    own = [*words, *contender.words, f"run.method={contender.method}"]
+    others = [other.label for other in contenders]
+    seed = resolve(values, own, others).run.seed + number
+    return resolve_contender(values, [*own, f"run.seed={seed}", f"run.name={label}-seed{seed}"], others)
 
 
 def compare(
@@ -49,16 +70,24 @@ def compare(
     seeds: int,
     target: float | None,
     run: Callable[[Settings], dict[str, Any]],
+    try_out: Callable[[Settings], object] = lambda settings: None,
 ) -> dict[str, Any]:
-    """Run everything; `run` turns settings into a summary."""
+    """Run everything; `run` turns settings into a summary. `try_out` raises for settings that cannot work."""
+    if not contenders:
+        raise ConfigError("no method: name those to compare, e.g. subbit compare fedavg deltamask rounds=3")
     if len({contender.label for contender in contenders}) < len(contenders):
         raise ConfigError("the same method with the same settings is named twice")
-    plan = [
-        (contender, contender_settings(contender, contenders, values, words, seed))
-        for contender in contenders
-        for seed in range(seeds)
-    ]
-    # All settings are resolved before the first run starts, so that a typo is found immediately.
+    _refuse_own_keys(words)
+    # Everything is resolved and tried before the first run starts, so that an error is found immediately.
+    plan = []
+    for contender in contenders:
+        for number in range(seeds):
+            settings, skipped = _resolved(contender, contenders, values, words, number)
+            plan.append((contender, settings))
+            if number == 0:
+                try_out(settings)
+        if skipped:
+            log.warning("%s does not have %s: left out there", contender.label, ", ".join(skipped))
     summaries: dict[str, list[dict[str, Any]]] = {contender.label: [] for contender in contenders}
     for contender, settings in plan:
         summaries[contender.label].append(run(settings))

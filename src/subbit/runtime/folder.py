@@ -36,7 +36,7 @@ from subbit.core.errors import ConfigError, Interrupted, PluginError, RunFolderE
 from subbit.core.files import replace_file
 from subbit.core.json_records import as_json
 from subbit.core.locks import FolderLock
-from subbit.core.plugins import recorded_files
+from subbit.core.plugins import parse_record, recorded_files
 from subbit.runtime.events import Event, read_event
 from subbit.runtime.making import BEGINNING, free_name, move_aside, remove_unfinished
 from subbit.runtime.manifest import Manifest, forget_all_but, read_manifest, state_path, turns, write_manifest
@@ -244,7 +244,7 @@ class RunFolder:
             yield
         except KeyboardInterrupt:
             if is_started(self.path):
-                raise Interrupted(f"interrupted; go on with subbit resume {self.path}") from None
+                raise Interrupted(f"interrupted; go on with {self._resume_command()}") from None
             raise Interrupted("interrupted before there was a checkpoint; start again with subbit run") from None
 
     # End of the run.
@@ -262,11 +262,23 @@ class RunFolder:
             summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunFolderError(
-                f"{self.path} is not finished (no summary.json): go on with subbit resume {self.path}"
+                f"{self.path} is not finished (no summary.json): go on with {self._resume_command()}"
             ) from None
         except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path} cannot be read: {error}. subbit resume {self.path} writes it again") from None
+            raise RunFolderError(f"{path} cannot be read: {error}. {self._resume_command()} writes it again") from None
         return summary
+
+    def is_finished(self) -> bool:
+        """Whether there is a summary, and it is intact."""
+        try:
+            return bool(self.read_summary())
+        except RunFolderError:
+            return False
+
+    def _resume_command(self) -> str:
+        recorded = read_toml(self.path / "config.toml").get("plugins")
+        plugins = "" if recorded is None else "".join(f" --plugin {name}.py" for name, _ in parse_record(recorded))
+        return f"subbit resume {self.path}{plugins}"
 
     @property
     def _checkpoint(self) -> Path:

@@ -119,11 +119,13 @@ def run_round(
     # 5. Without a quorum there is no step.
     _require_quorum(len(accepted), len(participants), cohort.quorum, failures, number, phase)
 
-    # 6. The new state, without contributors that would break it.
-    state.method, refused = intake.step(state.method)
-    state.next_round = number + 1
+    # 6. The new state, without contributors that would break it. Enough must remain.
+    after, refused = intake.step(state.method)
     failures |= refused
     answered = tuple(client for client in sorted(accepted) if client not in refused)
+    _require_step(answered, refused, number, phase)
+    _require_quorum(len(answered), len(participants), cohort.quorum, failures, number, phase)
+    state.method, state.next_round = after, number + 1
     _remember(state, [accepted[client] for client in answered])
     downlink.remember(state.broadcasts, answered)
     return RoundReport(participants, answered, failures, _means([accepted[client].observations for client in answered]))
@@ -147,7 +149,7 @@ def _ask_losses(
 ) -> dict[int, float]:
     """The losses of the clients that answer; the others are added to `failures`."""
     losses = {}
-    _enter_downlink(ledger, method, questions)
+    _enter_downlink(ledger, method, questions, LOSS.name)
     for reply in engine.train(questions):
         where = (state.phase, state.next_round, reply.client)
         _enter(ledger, where, "up", (LOSS,), reply.frames)
@@ -167,6 +169,16 @@ def _forget_if_lost(state: ServerState, client: int, failure: Failure) -> None:
     if failure.cause == "memory":
         state.kept.pop(client, None)
         state.broadcasts.seen.pop(client, None)
+
+
+def _require_step(answered: tuple[int, ...], refused: dict[int, Failure], number: int, phase: Phase) -> None:
+    """If no answer allows a step, and all for the same reason, that is not the clients' fault."""
+    reasons = {failure.message for failure in refused.values()}
+    if not answered and len(reasons) == 1:
+        raise QuorumError(
+            f"round {number} ({phase}): none of the {len(refused)} answers allows a step, all for one reason: the "
+            f"aggregation, the step or a learning_rate that is too large is to blame, not a client: {reasons.pop()}"
+        )
 
 
 def _require_quorum(
@@ -230,15 +242,21 @@ def in_order(replies: Iterable[Reply], participants: tuple[int, ...]) -> Iterato
             client = next(expected, None)
 
 
-def _enter_downlink(ledger: Ledger, method: Method[Any], orders: list[Order]) -> None:
+def _enter_downlink(ledger: Ledger, method: Method[Any], orders: list[Order], question: str | None = None) -> None:
+    """What is sent with a question counts as part of the question."""
     for order in orders:
         where = (order.phase, order.round_number, order.client)
         for frames in (order.frames, *order.missed):
-            _enter(ledger, where, "down", method.down_parts(), frames)
+            _enter(ledger, where, "down", _called(method.down_parts(), question), frames)
         if order.snapshot:
-            _enter(ledger, where, "down", parts_of(method, "snapshot", Direction.DOWN), order.snapshot)
+            parts = _called(parts_of(method, "snapshot", Direction.DOWN), question)
+            _enter(ledger, where, "down", parts, order.snapshot)
         if order.head_frame is not None:
             ledger.add(Entry(*where, "down", "head", "dense", len(order.head_frame), True))
+
+
+def _called(parts: tuple[Part, ...], name: str | None) -> tuple[Part, ...]:
+    return parts if name is None else tuple(dataclasses.replace(part, name=name) for part in parts)
 
 
 def _enter(

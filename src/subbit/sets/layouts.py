@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_type_hints
 from urllib.parse import parse_qsl
 
 from subbit.core.errors import ConfigError
+from subbit.core.values import parse_value
 
 if TYPE_CHECKING:
     from subbit.data.examples import Source
@@ -61,6 +62,25 @@ class Layout:
             else:
                 raise ConfigError(f"{where}: found {name}={text}; need an integer from 1 to {LARGEST_NUMBER}")
         return read
+
+
+def read_plugin_options(function: Callable[..., Any], given: dict[str, str], where: str) -> dict[str, Any]:
+    """Options of a plugin's function: its parameters, of the type of their annotation or default."""
+    known = {
+        one.name: one.default
+        for one in inspect.signature(function).parameters.values()
+        if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)
+    }
+    hints = get_type_hints(function)
+    read = {}
+    for name, text in given.items():
+        if name not in known:
+            there = f"the options are {', '.join(known)}" if known else "this set has no options"
+            raise ConfigError(f"{where}: found {name}={text}; {there}")
+        found = type(known[name])
+        declared = hints.get(name, found if found in (bool, int, float, str) else int | float | str)
+        read[name] = parse_value(f"{where}?{name}", text, declared)
+    return read
 
 
 LAYOUTS = {

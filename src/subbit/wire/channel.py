@@ -13,7 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from subbit.codecs import Codec, Shared
+import numpy as np
+
+from subbit.codecs import Codec, Kind, Shared
+from subbit.core.blame import blaming, one_line, place_of
+from subbit.core.errors import FrameError, PayloadError
 from subbit.wire.frame import EVERYONE, MAXIMUM_EXAMPLES, Address, Direction, pack_frame, unpack_frame
 
 
@@ -69,7 +73,10 @@ class Channel:
 
     def pack(self, payload: Any, where: Where, shared: Shared | None = None, examples: int = 0) -> bytes:
         """Build the frame that `unpack` reads with the same `where` and `shared`."""
-        return self.frame(self.part.codec.encode(payload, self._known(shared)), where, examples)
+        codec = self.part.codec
+        with blaming(f"codec {codec.name!r}, encode", type(codec)):
+            encoded = codec.encode(payload, self._known(shared))
+        return self.frame(encoded, where, examples)
 
     def frame(self, encoded: bytes, where: Where, examples: int = 0) -> bytes:
         """Build a frame from an encoded payload, for senders that need to know what the codec lost."""
@@ -80,7 +87,23 @@ class Channel:
     ) -> tuple[Any, int]:
         """Return the payload and its number of examples; `FrameError` for any other bytes."""
         encoded, examples = unpack_frame(frame, self.address(where), maximum_examples=maximum_examples)
-        return self.part.codec.decode(encoded, self._known(shared)), examples
+        return self._decoded(encoded, self._known(shared)), examples
+
+    def _decoded(self, encoded: bytes, shared: Shared) -> Any:
+        """Whatever goes wrong in a decoder, these bytes are rejected."""
+        codec = self.part.codec
+        try:
+            payload = codec.decode(encoded, shared)
+        except FrameError:
+            raise
+        except Exception as error:
+            raise PayloadError(f"codec {codec.name!r}, decode: {one_line(error)}{place_of(error)}") from error
+        if codec.kind is Kind.VECTOR and np.shape(payload) != (self.part.size,):
+            raise PayloadError(
+                f"codec {codec.name!r} decoded {self.part.name!r} to {list(np.shape(payload))} values, expected "
+                f"[{self.part.size}]"
+            )
+        return payload
 
     def _known(self, shared: Shared | None) -> Shared:
         """Many codecs share nothing but the number of positions."""

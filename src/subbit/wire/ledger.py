@@ -2,8 +2,8 @@
 
 There are three separate sums: uplink of the rounds, downlink of the rounds, and one-off costs in either direction (the
 head phase, a structure sent once). Bits per parameter are 8 * bytes / (size * client turns), where a client turn is one
-client in one round. A broadcast counts once for every client that receives it. The ledger contains no timings, so two
-runs of one job write the same file.
+client that trains in one round. A broadcast counts once for every client that receives it, also if it is only asked for
+its loss. The ledger contains no timings, so two runs of one job write the same file.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from subbit.core.files import replace_file
 
 Phase = Literal["head", "main"]
 Way = Literal["up", "down"]
+QUESTION = "loss"
+"""The part under which everything is entered that clients are sent and answer when they are asked for their loss."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,10 @@ class Ledger:
             uplink_bytes=sum(entry.frame_bytes for entry in uplink),
             downlink_bytes=sum(entry.frame_bytes for entry in downlink),
             one_off_bytes=sum(entry.frame_bytes for entry in self._entries if not entry.recurring),
-            # Clients that only reported their loss, for choosing participants, had no turn. Their bytes count towards
-            # those that had.
-            uploads=_client_turns([entry for entry in uplink if entry.part != "loss"]),
-            downloads=_client_turns(downlink),
+            # Clients that were only asked for their loss, for choosing participants, had no turn. Their bytes, both
+            # ways, count towards those that had.
+            uploads=_client_turns([entry for entry in uplink if entry.part != QUESTION]),
+            downloads=_client_turns([entry for entry in downlink if entry.part != QUESTION]),
         )
 
     def uplink_bpp(self, size: int) -> float:
