@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from subbit.core import own_components
-from subbit.core.registry import OWNERS
+from subbit.report.catalogue import KINDS
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "transformers", "numba", "numpy", "scipy", "sklearn", "datasets", "flwr"}
@@ -46,7 +46,7 @@ def imported(*words: str, folder: Path) -> set[str]:
         ["--version"],
         ["run", "--help"],
         ["zampling", "--help"],
-        *(["list", f"{kind}s"] for kind in OWNERS),
+        *(["list", what] for what in KINDS),
         ["list", "methods", "--json"],
         ["inspect", str(ROOT / "tests/codecs/golden/rice.bin")],
     ],
