@@ -139,8 +139,9 @@ def test_a_choice_of_an_unknown_name_says_the_nearest() -> None:
 @pytest.mark.parametrize("word", ["kappa=0.1", "seed_scope=round", "order=random", "estimator=mean", "trim=0.1"])
 def test_with_changes_of_scores_keys_of_bits_are_unknown(word: str) -> None:
     assert resolve({"method": "deltamask"}, [word]).run.method == "deltamask"
-    with pytest.raises(ConfigError, match=f"unknown key '{word.partition('=')[0]}'"):
+    with pytest.raises(ConfigError, match=f"unknown key '{word.partition('=')[0]}'") as caught:
         resolve({"method": "deltamask", "codec": "ternary"}, [word])
+    assert ("no effect with codec=ternary" in str(caught.value)) == (word not in ("estimator=mean", "trim=0.1"))
 
 
 @pytest.mark.parametrize("method", ["deltamask", "fedpm", "zampling"])

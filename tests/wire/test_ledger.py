@@ -42,7 +42,7 @@ def test_clients_that_are_only_asked_for_their_loss_have_no_turn() -> None:
     """Three are asked (100 down, 5 up each), two of them train (100 down, 40 up each): down 500 bytes and up 95 in 2
     turns. With 1000 places: up 8 * 95 / 2000 = 0.38, down 8 * 500 / 2000 = 2."""
     asked = [
-        Entry("main", 0, client, way, "loss", "dense", size, False)
+        Entry("main", 0, client, way, "loss" if way == "up" else "weights", "dense", size, False)
         for client in range(3)
         for way, size in WAYS["asked"]
     ]

@@ -50,7 +50,9 @@ def refuse_lost_privacy(method: str, skipped: Mapping[str, Any]) -> None:
 
 def hint(key: str, pieces: Tables, run_keys: Mapping[str, Any]) -> str:
     """What else may have been meant by an unknown key."""
-    owners = pieces.owners(key)
+    owners, hindrance = pieces.owners(key), pieces.hindered(key)
+    if hindrance is not None:
+        return f"it has no effect with {hindrance}"
     if "." not in key and pieces.knows(f"{DOWN}_{key}"):
         return f"did you mean '{DOWN}_{key}'?" + (f" Without {DOWN}_ it belongs to {owners[0]}" if owners else "")
     if owners:

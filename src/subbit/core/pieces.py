@@ -162,6 +162,15 @@ class Tables:
     def knows(self, word: str) -> bool:
         return bool(self.places(word))
 
+    def hindered(self, word: str) -> str | None:
+        """The choice with which a key that this configuration has is not an option."""
+        name = word.rpartition(".")[2]
+        for each in self.tables.values():
+            if name in each.conditions and name not in each.options():
+                key, _ = each.conditions[name]
+                return f"{key}={each.chosen[key].name}"
+        return None
+
     def owners(self, word: str) -> list[str]:
         """Choices that would add this key, e.g. `codec=eden`."""
         word = word.rpartition(".")[2].removeprefix(f"{DOWN}_")

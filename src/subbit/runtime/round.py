@@ -149,7 +149,7 @@ def _ask_losses(
 ) -> dict[int, float]:
     """The losses of the clients that answer; the others are added to `failures`."""
     losses = {}
-    _enter_downlink(ledger, method, questions, LOSS.name)
+    _enter_downlink(ledger, method, questions)
     for reply in engine.train(questions):
         where = (state.phase, state.next_round, reply.client)
         _enter(ledger, where, "up", (LOSS,), reply.frames)
@@ -242,21 +242,15 @@ def in_order(replies: Iterable[Reply], participants: tuple[int, ...]) -> Iterato
             client = next(expected, None)
 
 
-def _enter_downlink(ledger: Ledger, method: Method[Any], orders: list[Order], question: str | None = None) -> None:
-    """What is sent with a question counts as part of the question."""
+def _enter_downlink(ledger: Ledger, method: Method[Any], orders: list[Order]) -> None:
     for order in orders:
         where = (order.phase, order.round_number, order.client)
         for frames in (order.frames, *order.missed):
-            _enter(ledger, where, "down", _called(method.down_parts(), question), frames)
+            _enter(ledger, where, "down", method.down_parts(), frames)
         if order.snapshot:
-            parts = _called(parts_of(method, "snapshot", Direction.DOWN), question)
-            _enter(ledger, where, "down", parts, order.snapshot)
+            _enter(ledger, where, "down", parts_of(method, "snapshot", Direction.DOWN), order.snapshot)
         if order.head_frame is not None:
             ledger.add(Entry(*where, "down", "head", "dense", len(order.head_frame), True))
-
-
-def _called(parts: tuple[Part, ...], name: str | None) -> tuple[Part, ...]:
-    return parts if name is None else tuple(dataclasses.replace(part, name=name) for part in parts)
 
 
 def _enter(

@@ -98,10 +98,10 @@ class Channel:
             raise
         except Exception as error:
             raise PayloadError(f"codec {codec.name!r}, decode: {one_line(error)}{place_of(error)}") from error
-        if codec.kind is Kind.VECTOR and np.shape(payload) != (self.part.size,):
+        if codec.kind is Kind.VECTOR and np.shape(payload) != (shared.size,):
             raise PayloadError(
                 f"codec {codec.name!r} decoded {self.part.name!r} to {list(np.shape(payload))} values, expected "
-                f"[{self.part.size}]"
+                f"[{shared.size}]"
             )
         return payload
 

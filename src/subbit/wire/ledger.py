@@ -21,8 +21,8 @@ from subbit.core.files import replace_file
 
 Phase = Literal["head", "main"]
 Way = Literal["up", "down"]
-QUESTION = "loss"
-"""The part under which everything is entered that clients are sent and answer when they are asked for their loss."""
+LOSS = "loss"
+"""The part that clients upload when they are asked for their loss."""
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,17 @@ class Ledger:
     def totals(self) -> Totals:
         uplink = self._recurring("up")
         downlink = self._recurring("down")
+        turns = _client_turns([entry for entry in uplink if entry.part != LOSS])
+        by_loss = {entry.round_number for entry in uplink if entry.part == LOSS}
+        received = _client_turns(downlink)
         return self._before + Totals(
             uplink_bytes=sum(entry.frame_bytes for entry in uplink),
             downlink_bytes=sum(entry.frame_bytes for entry in downlink),
             one_off_bytes=sum(entry.frame_bytes for entry in self._entries if not entry.recurring),
             # Clients that were only asked for their loss, for choosing participants, had no turn. Their bytes, both
             # ways, count towards those that had.
-            uploads=_client_turns([entry for entry in uplink if entry.part != QUESTION]),
-            downloads=_client_turns([entry for entry in downlink if entry.part != QUESTION]),
+            uploads=len(turns),
+            downloads=len({turn for turn in received if turn[0] not in by_loss or turn in turns}),
         )
 
     def uplink_bpp(self, size: int) -> float:
@@ -161,8 +164,8 @@ class Ledger:
         return [entry for entry in self._entries if entry.recurring and entry.direction == direction]
 
 
-def _client_turns(entries: list[Entry]) -> int:
-    return len({(entry.round_number, entry.client) for entry in entries})
+def _client_turns(entries: list[Entry]) -> set[tuple[int, int]]:
+    return {(entry.round_number, entry.client) for entry in entries}
 
 
 def _bits_per_parameter(total_bytes: int, size: int, turns: int) -> float:
