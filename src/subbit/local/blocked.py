@@ -8,6 +8,7 @@ profiler's hook, which takes longer than a step of a small network.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -26,6 +27,16 @@ class Optimizer(Protocol):
     def step(self) -> Any: ...
 
 
+def in_blocks(vectors: Sequence[Tensor], gradient: Tensor | Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+    """The blocks of the gradient, a vector or its pieces in order, each followed by that part of each vector."""
+    pieces, start = [gradient] if isinstance(gradient, Tensor) else gradient, 0
+    for piece in pieces:
+        for block in torch.split(piece, BLOCK):
+            stop = start + block.numel()
+            yield block, *(vector[start:stop] for vector in vectors)
+            start = stop
+
+
 class BlockedAdam:
     """Trains one vector. The options and the state have the names of torch's."""
 
@@ -36,7 +47,8 @@ class BlockedAdam:
         self._buffer = torch.empty(min(BLOCK, trained.numel()))
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, pieces: Sequence[Tensor] | None = None) -> None:
+        """One step along `trained.grad`, or a gradient in pieces."""
         group = self.param_groups[0]
         (trained,) = group["params"]
         state = self.state[trained]
@@ -48,8 +60,8 @@ class BlockedAdam:
         number, (beta1, beta2) = float(state["step"]), group["betas"]
         step_size = group["lr"] / (1 - beta1**number)
         root = (1 - beta2**number) ** 0.5
-        vectors = (trained, trained.grad, state["exp_avg"], state["exp_avg_sq"])
-        for values, gradient, mean, square in zip(*(vector.split(BLOCK) for vector in vectors), strict=True):
+        vectors = (trained, state["exp_avg"], state["exp_avg_sq"])
+        for gradient, values, mean, square in in_blocks(vectors, trained.grad if pieces is None else pieces):
             if group["weight_decay"]:
                 gradient = gradient.add(values, alpha=group["weight_decay"])
             mean.lerp_(gradient, 1 - beta1)
@@ -67,19 +79,17 @@ class BlockedSgd:
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, pieces: Sequence[Tensor] | None = None) -> None:
+        """One step along `trained.grad`, or a gradient in pieces."""
         group = self.param_groups[0]
         (trained,) = group["params"]
         rate, momentum = group["lr"], group["momentum"]
-        if not momentum and not group["weight_decay"]:
-            trained.add_(trained.grad, alpha=-rate)
-            return
         state = self.state[trained]
         first = momentum and "momentum_buffer" not in state
         if first:
             state["momentum_buffer"] = torch.empty_like(trained)
-        velocities = state.get("momentum_buffer", trained).split(BLOCK)
-        for values, gradient, velocity in zip(trained.split(BLOCK), trained.grad.split(BLOCK), velocities, strict=True):
+        vectors = (trained, state.get("momentum_buffer", trained))
+        for gradient, values, velocity in in_blocks(vectors, trained.grad if pieces is None else pieces):
             if group["weight_decay"]:
                 gradient = gradient.add(values, alpha=group["weight_decay"])
             if momentum:

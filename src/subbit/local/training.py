@@ -21,7 +21,7 @@ from subbit.core.randomness import derive_key, torch_randomness
 from subbit.core.values import require
 from subbit.data.batches import batches
 from subbit.data.examples import Examples
-from subbit.local.blocked import Optimizer
+from subbit.local.blocked import BlockedAdam, BlockedSgd, Optimizer
 from subbit.local.optimizers import Adam, OptimizerPiece
 from subbit.models.reparametrisation import Identity, Reparametrisation
 from subbit.models.task import Task, Turn
@@ -116,12 +116,17 @@ def train_locally(
 ) -> float:
     """Train the vector in place on one client's data; returns the mean loss of the last epoch."""
     flat, seed, where = task.flat, task.seed, (turn.round_number, turn.client)
-    compute = hooks.backward or partial(_backward, task, hooks.objective or partial(_cross_entropy, task))
+    objective = hooks.objective or partial(_cross_entropy, task)
+    compute = hooks.backward or partial(_backward, task, objective)
     # A map of each place by itself pulls the gradient back in place.
     trained.grad = flat.gradient if network.elementwise else torch.zeros_like(trained)
     # A step of the weights themselves needs no copies. A turn's own `backward` may change the weights in passing.
     in_place = isinstance(network, Identity) and hooks.backward is None
     optimizer = hooks.optimizer or settings.make_optimizer(trained)
+    take_step: Callable[[], object] = optimizer.step
+    if in_place and not _needs_whole_gradient(settings, hooks) and isinstance(optimizer, BlockedAdam | BlockedSgd):
+        pieces: list[Tensor] = []
+        compute, take_step = partial(_backward_in_pieces, task, objective, pieces), partial(optimizer.step, pieces)
     base_rates = [group["lr"] for group in optimizer.param_groups]
 
     def set_rate(progress: float) -> None:
@@ -154,7 +159,7 @@ def train_locally(
                         _divide_by_root_mean_square(trained.grad)
                 if settings.gradient_clip is not None:
                     torch.nn.utils.clip_grad_norm_(trained, settings.gradient_clip)
-                optimizer.step()
+                take_step()
                 if hooks.constrain is not None:
                     with torch.no_grad():
                         hooks.constrain(trained)
@@ -165,6 +170,10 @@ def train_locally(
                 break
     trained.grad = None  # As large as the vector, and of no more use.
     return mean_loss
+
+
+def _needs_whole_gradient(settings: Local, hooks: Hooks) -> bool:
+    return hooks.adjust is not None or settings.normalise or settings.gradient_clip is not None
 
 
 def _divide_by_root_mean_square(gradient: Tensor) -> None:
@@ -180,4 +189,13 @@ def _cross_entropy(task: Task, batch: Examples) -> Tensor:
 def _backward(task: Task, objective: Callable[[Examples], Tensor], batch: Examples) -> float:
     loss = objective(batch)
     task.flat.backward(loss)
+    return float(loss.item())
+
+
+def _backward_in_pieces(
+    task: Task, objective: Callable[[Examples], Tensor], pieces: list[Tensor], batch: Examples
+) -> float:
+    """Leaves the gradient in `pieces`, as autograd made them, for an optimiser that can take it so."""
+    loss = objective(batch)
+    pieces[:] = task.flat.gradient_pieces(loss)
     return float(loss.item())

@@ -116,16 +116,27 @@ class FlatModel:
             self.zero_gradient()
             loss.backward()  # type: ignore[no-untyped-call]
             return
-        # Without a gradient to add to, autograd hands over its result. One copy is cheaper than zeroing and adding.
+        # One copy is cheaper than zeroing and adding.
+        for found, view in zip(self._gradients(loss), self._gradient_views, strict=True):
+            if found is None:
+                view.zero_()
+            else:
+                view.copy_(found)
+
+    def gradient_pieces(self, loss: Tensor) -> list[Tensor]:
+        """The gradient of the loss as a list of vectors, one per parameter, without a copy into `gradient`."""
+        pieces = zip(self._gradients(loss), self._gradient_views, strict=True)
+        return [(torch.zeros_like(view) if found is None else found).reshape(-1) for found, view in pieces]
+
+    def _gradients(self, loss: Tensor) -> list[Tensor | None]:
+        """By parameter, as autograd hands them over if there is no gradient to add to."""
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
+        found = [parameter.grad for parameter in self._parameters]
         for parameter, view in zip(self._parameters, self._gradient_views, strict=True):
-            if parameter.grad is None:
-                view.zero_()
-            else:
-                view.copy_(parameter.grad)
             parameter.grad = view
+        return found
 
     def training_mode(self) -> None:
         """`module.train()` under the batch normalisation policy. Dropout is active if the module has it."""
