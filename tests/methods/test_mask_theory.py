@@ -55,7 +55,7 @@ def teach(method: Any, learned: Thresholds) -> None:
         return {}
 
     method.trainer.train = instead
-    method.map.moved = lambda thresholds, before, after: learned
+    method.map.moved = lambda thresholds, after: learned
 
 
 def through_the_wire(method: Any, view: Thresholds, round_number: int, client: int) -> dict[str, Any]:
@@ -270,11 +270,13 @@ def test_the_share_kappa_with_the_largest_divergence_is_kept(scores: list[tuple[
     """ceil(kappa |D|) flips, each with at least the divergence of each that is dropped, and where divergences are equal
     the lower place: many are, with so few different scores."""
     method = with_kappa(kappa)
-    before, after, flips = torch.zeros(method.size), torch.zeros(method.size), np.zeros(method.size, bool)
+    start, after, flips = np.zeros(method.size), torch.zeros(method.size), np.zeros(method.size, bool)
     places = 7 * np.arange(len(scores))
-    before[places], after[places] = torch.tensor(scores, dtype=torch.float32).T
+    start[places], after[places] = torch.tensor(scores, dtype=torch.float32).T
     flips[places] = True
-    moved = Moved(np.zeros(method.size, dtype=np.uint32), before, after)
+    thresholds = as_thresholds(FULL / (1 + np.exp(-start)))
+    before = method.map.scores(thresholds)
+    moved = Moved(method.map, thresholds, np.zeros(method.size, dtype=np.uint32), after)
     chosen = method.parameters.up._most_important(pack_bits(flips), moved, method.task, Turn(0, 0, {}))
     kept = unpack_bits(chosen, method.size)
     assert kept.sum() == math.ceil(Fraction(str(kappa)) * len(scores))

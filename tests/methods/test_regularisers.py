@@ -117,7 +117,7 @@ def test_the_objective_of_moon_equals_that_of_three_networks() -> None:
     flat.training_mode()
     flat.zero_gradient()
     before = flat.weights.clone()
-    found = Contrast(flat, flat.module[-1], (networks[0], networks[1]), Moon(mu=0.7, temperature=0.5))(batch)
+    found = Contrast(method.task, flat.module[-1], (networks[0], networks[1]), Moon(mu=0.7, temperature=0.5))(batch)
     found.backward()
     assert torch.equal(flat.weights, before)
 
