@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,14 @@ def test_ctrl_c_ends_the_workers_and_says_how_to_go_on(when: str, tmp_path: Path
     folder = Path("runs") / "ended"
     command = [sys.executable, "-m", "subbit", "run", *RUN]
     with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A shell starts what runs in the background with Ctrl-C ignored, and that is inherited.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as process:
         if when == "rounds":
             wait_until(lambda: bool(list((tmp_path / folder / "checkpoint").glob("*.json"))))
