@@ -9,20 +9,18 @@ A generated section of the page is between `<!-- generated: NAME -->` and `<!-- 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from page_sections import SECTION as SECTION
+from page_sections import Results, filled, table
 from plot_codecs import save_plot
 
 from subbit.codecs import registered_codecs
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE, PLOT = ROOT / "benchmarks/results/codecs.json", ROOT / "docs/codecs.md", ROOT / "docs/codecs.svg"
-SECTION = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
-Results = Mapping[str, Any]
 
 
 def main() -> None:
@@ -32,18 +30,7 @@ def main() -> None:
 
 
 def with_sections(page: str, results: Results) -> str:
-    """The page with every generated section updated."""
-
-    def generated(section: re.Match[str]) -> str:
-        return f"{section[1]}\n{SECTIONS[section['name']](results)}\n\n{section[3]}"
-
-    return SECTION.sub(generated, page)
-
-
-def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    headings = list(headings)
-    lines = [headings, ["---"] + ["---:"] * (len(headings) - 1), *(list(row) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return filled(page, results, SECTIONS)
 
 
 def catalogue(_: Results) -> str:

@@ -11,19 +11,18 @@ what the same command measured before the engine was made faster.
 from __future__ import annotations
 
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from page_sections import SECTION as SECTION
+from page_sections import Results, filled, table
 from plot_scaling import save_plot
 
 ROOT = Path(__file__).parent.parent
 FOLDER, PAGE, PLOT = ROOT / "benchmarks/results", ROOT / "docs/performance.md", ROOT / "docs/scaling.svg"
 FILES = {"now": "engine.json", "before": "engine_before.json", "scaling": "scaling.json"}
-SECTION = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
-Results = Mapping[str, Any]
 MILLION = 1_000_000
 
 
@@ -38,18 +37,7 @@ def committed() -> dict[str, Any]:
 
 
 def with_sections(page: str, results: Results) -> str:
-    """The page with every generated section updated."""
-
-    def generated(section: re.Match[str]) -> str:
-        return f"{section[1]}\n{SECTIONS[section['name']](results)}\n\n{section[3]}"
-
-    return SECTION.sub(generated, page)
-
-
-def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    headings = list(headings)
-    lines = [headings, ["---"] + ["---:"] * (len(headings) - 1), *(list(row) for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return filled(page, results, SECTIONS)
 
 
 def conditions(results: Results) -> str:

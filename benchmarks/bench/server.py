@@ -27,7 +27,7 @@ from torch import nn
 
 import subbit.runtime.intake as intake_module
 from subbit.config.resolve import resolve
-from subbit.core.randomness import derive_key, numpy_generator, torch_generator
+from subbit.core.randomness import derive_key, numpy_generator, torch_generator, torch_randomness
 from subbit.methods.method import Method, State
 from subbit.methods.names import find_method
 from subbit.models.flat import FlatModel
@@ -119,10 +119,10 @@ def run_round(method: Method[Any], state: State, view: Any, frames: Sequence[Fra
     return watch.seconds
 
 
+@torch_randomness(0)
 def make_method(label: str, size: int, clients: int) -> Method[Any]:
     """A method on one layer of `size` weights."""
     settings = resolve({**CASES[label], "clients": clients, "head": "keep"})
-    torch.manual_seed(0)
     task = Task(
         flat=FlatModel(nn.Linear(size, 1, bias=False), "all: weights"),
         classes=2,

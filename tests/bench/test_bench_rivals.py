@@ -11,13 +11,14 @@ from benchmarks.bench.engine.peers.networks import VitClassifier, as_floats, mlp
 from benchmarks.bench.engine.peers.plain import LEARNING_RATE, plain_round
 from torch.nn import functional
 
+from subbit.core.randomness import torch_randomness
 from subbit.models.load_model import load_classifier
 from subbit.models.select import select_parameters
 
 
+@torch_randomness(0)
 def test_plain_round_is_federated_averaging() -> None:
     """One step on all data of both clients: w - rate * (g_1 + g_2) / 2."""
-    torch.manual_seed(0)
     model = torch.nn.Linear(3, 2)
     clients = [(torch.randn(4, 3), torch.randint(0, 2, (4,))) for _ in range(2)]
     expected = []

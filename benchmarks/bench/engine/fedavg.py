@@ -18,6 +18,7 @@ from benchmarks.bench.engine.peers.networks import make_network, read_clients
 from benchmarks.bench.engine.peers.plain import plain_round
 from benchmarks.bench.engine.pfl_environment import pfl_python
 from subbit.config.resolve import resolve
+from subbit.core.randomness import torch_randomness
 from subbit.runtime.problem import build_problem
 
 JOBS = {"mlp": MLP_JOB, "vit": VIT_JOB}
@@ -26,9 +27,9 @@ TOTAL_ROUNDS = 20
 START_UPS = 3
 
 
+@torch_randomness(0)
 def measure_rounds(job: Job, rounds: int = WARM_ROUNDS) -> dict[str, Any]:
     """CPU seconds of a round of subbit and of the plain loop, in turns in one process."""
-    torch.manual_seed(0)
     torch.set_num_threads(1)
     with TemporaryDirectory(prefix="subbit-bench-") as folder:
         data = job.write_data(Path(folder) / "data.npz")

@@ -15,6 +15,7 @@ from torch.nn import functional
 from benchmarks.bench.engine.child import run_child
 from benchmarks.bench.engine.jobs import BLOCKS, CLASSES, VIT, problem_of, random_images, uncached
 from subbit.config.resolve import resolve
+from subbit.core.randomness import torch_randomness
 from subbit.data import Examples
 from subbit.models.load_model import load_classifier
 from subbit.models.select import select_parameters
@@ -61,9 +62,9 @@ def make_training(method: str, module: nn.Module, data: Examples, **keys: Any) -
     return train
 
 
+@torch_randomness(0)
 def measure_steps(steps: int = STEPS, repeats: int = REPEATS, batch: int = BATCH) -> dict[str, Any]:
     """CPU seconds per step, the best of several; in turns, so that a busy machine is busy for all."""
-    torch.manual_seed(0)
     torch.set_num_threads(1)
     module, data = load_classifier(VIT, CLASSES, key=0), random_images(batch * steps, (3, 32, 32))
     ways = {name: make_training(method, module, data, batch_size=batch) for name, method in METHODS.items()}

@@ -17,6 +17,7 @@ import torch
 from benchmarks.bench.engine.child import ONE_THREAD, run_child
 from benchmarks.bench.engine.jobs import BLOCKS, CLASSES, has_cache, problem_of, random_images, uncached
 from subbit.config.resolve import resolve
+from subbit.core.randomness import torch_randomness
 from subbit.local.trainer import Trainer
 from subbit.models.classifier import Classifier
 from subbit.runtime.run import run_job
@@ -24,13 +25,13 @@ from subbit.runtime.run import run_job
 BATCH, IMAGES = 8, 32
 
 
+@torch_randomness(0)
 def measure_vitb(images: int, keys: dict[str, Any], **config: int) -> dict[str, Any]:
     """One client, three rounds, through the whole engine; the seconds are those of local training, in the first round
     and in the fastest of the others."""
     from transformers import ViTConfig, ViTModel
 
     threads = torch.get_num_threads()
-    torch.manual_seed(0)
     sizes = ViTConfig(**{"image_size": 224, "patch_size": 32, **config})
     backbone = ViTModel(sizes, add_pooling_layer=False)
     module = Classifier(backbone, torch.nn.Linear(sizes.hidden_size, CLASSES), "cls")

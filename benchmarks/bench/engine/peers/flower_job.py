@@ -72,7 +72,7 @@ def main() -> None:
 
     @server_app.main()
     def serve(grid: Grid, context: Context) -> None:
-        torch.manual_seed(0)
+        torch.manual_seed(0)  # Of this process, which nobody else uses.
         strategy.start(grid, ArrayRecord(make_network(kind).state_dict()), num_rounds=int(rounds))
         strategy.begins.append(time.perf_counter())
 

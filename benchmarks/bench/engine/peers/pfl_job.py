@@ -63,7 +63,7 @@ class Clock(TrainingProcessCallback):
 def main() -> None:
     path, kind, clients, participants, batch_size, rounds = sys.argv[1:]
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # Of this process, which nobody else uses.
     np.random.seed(0)  # noqa: NPY002 - pfl draws from numpy's global generator.
     data = read_clients(Path(path), int(clients))
     network = PflNetwork(make_network(kind))

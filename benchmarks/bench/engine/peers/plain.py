@@ -48,7 +48,7 @@ def plain_round(model: nn.Module, clients: list[Client], participants: int, batc
 def main() -> None:
     path, kind, clients, participants, batch_size, rounds = sys.argv[1:]
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # Of this process, which nobody else uses.
     model, data = make_network(kind), read_clients(Path(path), int(clients))
     for _ in range(int(rounds)):
         plain_round(model, data, int(participants), int(batch_size))
