@@ -16,7 +16,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from subbit.report.compare import accuracy_cell
+from subbit.report.compare import score_cell
 from subbit.report.frontier import frontier_plot
 
 ROOT = Path(__file__).parent.parent
@@ -50,7 +50,7 @@ def render(comparison: dict[str, Any], head: dict[str, Any] | None = None) -> st
         "|---" * (8 + drawn + (target is not None)) + "|",
     ]
     if head:
-        cells = [HEAD["LABEL"], accuracy_cell(head, comparison["seeds"], digits=3), *["-"] * (drawn + 3)]
+        cells = [HEAD["LABEL"], score_cell(head, comparison["seeds"], digits=3), *["-"] * (drawn + 3)]
         cells += ["0.00", "0.00", f"{head['once_mb']:.2f}"]
         if target is not None:
             cells.append(f"{head['once_mb']:.2f}" if head["accuracy"] >= target else "never")
@@ -58,7 +58,7 @@ def render(comparison: dict[str, Any], head: dict[str, Any] | None = None) -> st
     for label, row in comparison["methods"].items():
         cells = [
             f"`{label}`",
-            accuracy_cell(row, comparison["seeds"], digits=3),
+            score_cell(row, comparison["seeds"], digits=3),
             *([drawn_accuracy(comparison["runs"][label])] if drawn else []),
             f"{row['accuracy_before']:.3f}",
             f"{row['uplink_bpp']:.4f}",

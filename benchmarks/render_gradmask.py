@@ -11,7 +11,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from subbit.report.compare import accuracy_cell
+from subbit.report.compare import score_cell
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "gradmask.json", ROOT / "docs" / "gradient-masks.md"
@@ -41,13 +41,13 @@ def render(results: dict[str, Any]) -> str:
         "|---" * (len(splits) + 4) + "|",
     ]
     once = ", ".join(f"{head['once_mb']:.2f}" for head in heads.values())
-    cells = [accuracy_cell(heads[split], found["seeds"], digits=3) for split, found in splits.items()]
+    cells = [score_cell(heads[split], found["seeds"], digits=3) for split, found in splits.items()]
     cells = [HEAD["LABEL"], *cells, "-", "-", f"`head=lda`, {once} MB once"]
     lines.append("| " + " | ".join(cells) + " |")
     for what, label in results["rows"].items():
         cells = [what]
         for found in splits.values():
-            cells.append(accuracy_cell(found["methods"][label], found["seeds"], digits=3))
+            cells.append(score_cell(found["methods"][label], found["seeds"], digits=3))
         bits = first["methods"][label]
         cells += [f"{bits['uplink_bpp']:.2f}", f"{bits['downlink_bpp']:.2f}", f"`{label}`"]
         lines.append("| " + " | ".join(cells) + " |")

@@ -16,7 +16,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from subbit.report.compare import accuracy_cell
+from subbit.report.compare import score_cell
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -36,13 +36,13 @@ def render(comparison: dict[str, Any], head: dict[str, Any]) -> str:
         "",
         "| method | accuracy | up, bits | down, bits | up, MB | down, MB | false flips per upload |",
         "|---|---|---|---|---|---|---|",
-        f"| {HEAD['LABEL']}; {head['once_mb']:.2f} MB once | {accuracy_cell(head, comparison['seeds'], digits=3)} "
+        f"| {HEAD['LABEL']}; {head['once_mb']:.2f} MB once | {score_cell(head, comparison['seeds'], digits=3)} "
         "| - | - | 0.00 | 0.00 | 0 |",
     ]
     for label, row in comparison["methods"].items():
         false = row["false_flips_per_upload"]
         lines.append(
-            f"| `{label}` | {accuracy_cell(row, comparison['seeds'], digits=3)} | {row['uplink_bpp']:.3f} "
+            f"| `{label}` | {score_cell(row, comparison['seeds'], digits=3)} | {row['uplink_bpp']:.3f} "
             f"| {row['downlink_bpp']:.2f} | {row['uplink_mb']:.2f} | {row['downlink_mb']:.2f} "
             f"| {'0' if false is None else f'{false:.0f}'} |"
         )

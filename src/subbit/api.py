@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
+from torch import Tensor, nn
 
-from subbit.config.resolve import resolve
+from subbit.config.resolve import Settings, resolve
 from subbit.config.schema import GIVEN
 from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from subbit.core.pieces import flattened
 from subbit.core.values import parse_value
-from subbit.data import Examples, as_examples
+from subbit.objectives import Objective, find_objective
+from subbit.objectives.own import OwnObjective
 from subbit.runtime.folder import RunFolder, is_started
-from subbit.runtime.given import as_lines, differing, fingerprints
+from subbit.runtime.given import Given, as_lines, differing, fingerprints
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result, run_job
 from subbit.runtime.trial import try_job
@@ -37,8 +37,14 @@ NOT_HERE = {
 def fine_tune(
     module: nn.Module,
     clients: Sequence[Any],
-    test: Any,
+    test: Any = None,
     *,
+    client_tests: Sequence[Any] | None = None,
+    loss: Callable[[Any, Any], Tensor] | None = None,
+    score: Callable[[Any, Any], Tensor] | None = None,
+    higher_is_better: bool | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    in_memory: bool | None = None,
     folder: str | Path | None = None,
     resume: bool = False,
     report: Callable[[Progress], None] | None = None,
@@ -46,9 +52,16 @@ def fine_tune(
 ) -> Result:
     """Fine-tune a module across clients that never share their data. Every message is encoded as a real frame.
 
-    `clients` holds one data set per client and `test` one for evaluation: a torch `Dataset` of (input, label) pairs, a
-    pair of tensors (inputs, labels) or `subbit.data.Examples`. The module itself is not changed: `result.module` is the
-    trained copy.
+    `clients` holds one data set per client and `test` one for evaluation. A data set is `subbit.data.Examples`, a pair
+    of tensors (inputs, labels), a dict of tensors with `labels`, or anything with `__len__` and `__getitem__`: a torch
+    or a Hugging Face data set, which is read batch by batch, by `collate` if you give one. `in_memory=True` reads it
+    once. With `client_tests` instead of `test`, every client has a test set of its own, and personal methods are
+    evaluated on these. The module itself is not changed: `result.module` is the trained copy.
+
+    What the loss is: `objective="classification"`, `"multi-label"`, `"regression"`, `"segmentation"`, `"language"`,
+    `"module"` (the module returns its loss), or functions: `loss(outputs, labels)` returns the mean loss of a batch and
+    `score(outputs, labels)` one number per example, e.g. whether it is right. Higher scores are better, unless you say
+    `higher_is_better=False`.
 
     `settings` are the keys of `subbit run` and of the method, e.g. `method="fedavg", rounds=5, learning_rate=0.1`.
     Write a key in a table as `**{"up.codec": "eden"}` or `up={"codec": "eden"}`. By default the module keeps its head
@@ -61,41 +74,37 @@ def fine_tune(
     """
     if not isinstance(module, nn.Module):
         raise ModelError(f"module: found {type(module).__name__}; need a torch.nn.Module")
-    if not hasattr(clients, "__len__") or not len(clients):
-        raise DataError(f"clients: found {clients!r:.40}; need a list with one data set per client")
     settings = _plain(settings)
-    data = [as_examples(dataset) for dataset in clients]
-    held_out = as_examples(test)
-    everything = [examples for examples in [*data, held_out] if len(examples)]
-    if not any(map(len, data)) or not len(held_out):
-        raise DataError("no client has any data, or the test set is empty")
-    classes = parse_value("classes", settings.pop("classes", None), int | None)
-    found = 1 + max(int(examples.labels.max()) for examples in everything)
-    if classes is not None and found > classes:
-        raise DataError(f"classes={classes}, but there is a label {found - 1}: labels go from 0 to classes - 1")
     for key in flattened(settings):
         if key.removeprefix("run.") in NOT_HERE:
             raise ConfigError(f"{key}: fine_tune {NOT_HERE[key.removeprefix('run.')]}")
     path = Path(folder) if folder is not None else None
-    values = {"head": "keep", **settings, "clients": len(data), "model": GIVEN, "dataset": GIVEN}
+    if resume and path is None:
+        raise ConfigError("resume=True: give the folder of the run")
+    classes = parse_value("classes", settings.pop("classes", None), int | None)
+    if not hasattr(clients, "__len__") or not len(clients):
+        raise DataError(f"clients: found {clients!r:.40}; need a list with one data set per client")
+    values = {"head": "keep", **settings, "clients": len(clients), "model": GIVEN, "dataset": GIVEN}
+    own: Objective | None = None
+    if loss is not None or score is not None:
+        own = OwnObjective(loss, score, higher_is_better)
+        values["objective"] = GIVEN
     if path is not None:
         values |= {"folder": str(path.parent), "name": path.name}
     resolved = resolve(values)
-    train = _together(data)
-    if _kind(held_out) != _kind(train):
-        raise DataError(f"test: found inputs {_kind(held_out)}, but the clients hold {_kind(train)}; one is needed")
-    problem = Problem(
-        module=module,
-        train=train,
-        parts=_consecutive([len(examples) for examples in data]),
-        test=held_out,
-        classes=classes or found,
-        pretrained=resolved.run.pretrained,
-        model_name=type(module).__name__,
-        dataset_name=GIVEN,
-    )
-    if resume and path is None:
-        raise ConfigError("resume=True: give the folder of the run")
+    objective = own or find_objective(resolved.run.objective)
+    given = Given(objective, collate, in_memory)
+    problem = given.problem(module, clients, test, client_tests, classes, resolved.run.pretrained)
+    return _run(problem, resolved, path, resume, report)
+
+
+def _run(
+    problem: Problem,
+    resolved: Settings,
+    path: Path | None,
+    resume: bool,
+    report: Callable[[Progress], None] | None,
+) -> Result:
     started = path is not None and resume and is_started(path)
     if not started:
         try_job(problem, resolved)
@@ -120,25 +129,3 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
         key: _plain(value) if isinstance(value, dict) else value.item() if isinstance(value, np.generic) else value
         for key, value in settings.items()
     }
-
-
-def _together(data: list[Examples]) -> Examples:
-    filled = [examples for examples in data if len(examples)]
-    kinds = sorted({_kind(examples) for examples in filled})
-    if len(kinds) > 1:
-        raise DataError(f"clients hold inputs of different shapes or types: {', '.join(kinds)}; one is needed")
-    owners = [examples.owners for examples in filled]
-    known = tuple(owner for each in owners if each is not None for owner in each)
-    if known and None in owners:
-        raise DataError("some clients' examples have owners and others' have none: give all of them owners, or none")
-    inputs, labels = ([getattr(examples, name) for examples in filled] for name in ("inputs", "labels"))
-    return Examples(torch.cat(inputs), torch.cat(labels), known or None)
-
-
-def _kind(examples: Examples) -> str:
-    return f"{str(examples.inputs.dtype).removeprefix('torch.')} {list(examples.inputs.shape[1:])}"
-
-
-def _consecutive(sizes: list[int]) -> tuple[Any, ...]:
-    ends = np.cumsum(sizes)
-    return tuple(np.arange(end - size, end, dtype=np.int64) for size, end in zip(sizes, ends, strict=True))

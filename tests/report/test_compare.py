@@ -9,13 +9,13 @@ import pytest
 
 from subbit.config.resolve import Settings
 from subbit.core.errors import ConfigError
-from subbit.report.compare import accuracy_cell, compare, parse_contender
+from subbit.report.compare import score_cell, compare, parse_contender
 
 
 def test_one_seed_has_no_standard_deviation() -> None:
     row = {"accuracy": 0.50049, "accuracy_spread": 0.25}
-    assert accuracy_cell(row, seeds=2, digits=3) == "0.500 ± 0.250"
-    assert accuracy_cell({**row, "accuracy_spread": 0.0}, seeds=1, digits=4) == "0.5005"
+    assert score_cell(row, seeds=2, digits=3) == "0.500 ± 0.250"
+    assert score_cell({**row, "accuracy_spread": 0.0}, seeds=1, digits=4) == "0.5005"
 
 
 SUMMARY: dict[str, Any] = dict.fromkeys(

@@ -155,8 +155,8 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> t
         line = bar.add_task(folder.settings.run.name, total=settings.run.rounds, note="fitting the head")
 
         def report(progress: RoundProgress) -> None:
-            accuracy = "" if progress.accuracy is None else f"accuracy {progress.accuracy:.4f}  "
-            note = f"{accuracy}up {progress.uplink_bpp:.4f} bpp  {progress.total_bytes / 1e6:.2f} MB"
+            score = "" if progress.score is None else f"{progress.score_name} {progress.score:.4f}  "
+            note = f"{score}up {progress.uplink_bpp:.4f} bpp  {progress.total_bytes / 1e6:.2f} MB"
             bar.update(line, completed=progress.round_number + 1, note=note)
 
         if settings.run.engine == "flower":
@@ -219,14 +219,22 @@ def show(folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/de
     opened = RunFolder.look(folder)
     summary = opened.read_summary()
     table = Table(title=str(folder))
-    for heading in ("round", "accuracy", "answered", "failed", "loss", "MB so far", "seconds"):
+    for heading in (
+        "round",
+        summary.get("score_name", "accuracy"),
+        "answered",
+        "failed",
+        "loss",
+        "MB so far",
+        "seconds",
+    ):
         table.add_column(heading, justify="right")
     for event in opened.read_events():
         if isinstance(event, MainRound):
             loss = event.observations.get("loss")
             table.add_row(
                 str(event.round),
-                "" if event.accuracy is None else f"{event.accuracy:.4f}",
+                "" if event.score is None else f"{event.score:.4f}",
                 str(event.answered),
                 str(len(event.failures)),
                 "" if loss is None else f"{loss:.4f}",
@@ -271,7 +279,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
     plugin: PluginFiles = None,
 ) -> None:
-    """Run the same job for several methods: one table, and a plot of accuracy against bytes.
+    """Run the same job for several methods: one table, and a plot of the score against bytes.
 
     A method may carry its own settings after a colon, with commas between them:
 
@@ -367,12 +375,13 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     table = Table(show_header=False, title=f"{summary['method']} on {summary['model']}, {summary['dataset']}")
     table.add_column()
     table.add_column(justify="right")
+    name = summary["score_name"]
     for network in ("expected", "sampled", "thresholded"):
-        if f"accuracy_{network}" in summary:
-            table.add_row(f"accuracy, {network} network", f"{summary[f'accuracy_{network}']:.4f}")
-    if "accuracy_expected" not in summary:
-        table.add_row("accuracy", f"{summary['accuracy']:.4f}")
-    table.add_row("accuracy before (head alone)", f"{summary['accuracy_before']:.4f}")
+        if f"score_{network}" in summary:
+            table.add_row(f"{name}, {network} network", f"{summary[f'score_{network}']:.4f}")
+    if "score_expected" not in summary:
+        table.add_row(name, f"{summary['score']:.4f}")
+    table.add_row(f"{name} before (head alone)", f"{summary['score_before']:.4f}")
     table.add_row("trained parameters", f"{summary['parameters']:,}")
     table.add_row("uplink, bits per parameter", f"{summary['uplink_bpp']:.4f}")
     table.add_row("downlink, bits per parameter", f"{summary['downlink_bpp']:.4f}")

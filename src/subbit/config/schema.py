@@ -40,6 +40,11 @@ class RunConfig:
     class_balance: float = 1.0
     """Partition `classes`: a client has all examples of one of its classes, and this share of each other one."""
 
+    objective: str = named("objective", "classification")
+    """What the loss and the score are."""
+    augment: str | None = None
+    """Random changes of training images, e.g. "crop, flip"; none: as they are."""
+
     model: str = "subbit/vit-micro"
     pretrained: bool = True
     """False: the same architecture with random weights drawn from the seed."""

@@ -77,7 +77,7 @@ def workers_change_nothing(method: str) -> None:
 
 @law("clients may have no data, one example or one class")
 def odd_clients(method: str) -> None:
-    labels = digits_problem().train.labels.numpy()
+    labels = digits_problem().examples.labels.numpy()
     parts = [np.arange(0), np.arange(1), np.flatnonzero(labels == 3)[:20], np.arange(1, 60)]
     summary = finish(method, parts=parts)
     demand((summary["clients"], summary["participants"]) == (4, 3), "a client without data took part")
@@ -101,7 +101,7 @@ class _Overflow(nn.Module):
     """Returns NaN whenever a batch contains the first client's first example."""
 
     def forward(self, images: Tensor) -> Tensor:
-        poisoned = digits_problem().train.inputs[0]
+        poisoned = digits_problem().examples.tensor[0]
         hit = (images == poisoned).flatten(1).all(1).any()
         return images.float() / 255 + (float("nan") if bool(hit) else 0.0)
 
@@ -179,7 +179,7 @@ def writes_networks(method: str) -> None:
     made = workplace.method("main")
     for network in made.networks:
         workplace.write_network(made.start(), network, 1, None)
-        demand(0 <= workplace.correct(np.arange(100)).sum() <= 100, f"{network} cannot be evaluated")
+        demand(0 <= workplace.tally(np.arange(100))[:, 0].sum() <= 100, f"{network} cannot be evaluated")
     demand(made.primary_network in made.networks, f"{made.primary_network!r} is not among {made.networks}")
 
 

@@ -37,6 +37,7 @@ OWNERS = {
     "model": "subbit.models.load_model",
     "dataset": "subbit.sets.named",
     "partition": "subbit.data.partition",
+    "objective": "subbit.objectives.objective",
 }
 """The module to import before a component of that kind can be registered or found."""
 

@@ -39,7 +39,7 @@ def as_examples(dataset: ClientDataset) -> Examples:
     if isinstance(dataset, Examples):
         return dataset
     if isinstance(dataset, tuple) and len(dataset) == 2:
-        inputs, labels = (_as_array(part, "a pair (inputs, labels)") for part in dataset)
+        inputs, labels = (as_array(part, "a pair (inputs, labels)") for part in dataset)
         return Examples(as_inputs(inputs, "inputs"), torch.from_numpy(as_labels(labels, "labels")))
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
         raise DataError(
@@ -60,8 +60,8 @@ def _read_items(dataset: Any) -> Examples:
         item = dataset[number]
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(f"item {number}: found {type(item).__name__}; need a pair (input, label)")
-        inputs.append(_as_array(item[0], f"item {number}"))
-        label = _as_array(item[1], f"item {number}, label")
+        inputs.append(as_array(item[0], f"item {number}"))
+        label = as_array(item[1], f"item {number}, label")
         if label.size != 1 or label.dtype.kind not in "iu":
             raise DataError(f"item {number}: found label {item[1]!r}; need one integer")
         labels.append(int(label.reshape(())))
@@ -73,7 +73,7 @@ def _read_items(dataset: Any) -> Examples:
     return Examples(as_inputs(np.stack(inputs), "inputs"), torch.from_numpy(as_labels(np.array(labels), "labels")))
 
 
-def _as_array(value: Any, where: str) -> NDArray[Any]:
+def as_array(value: Any, where: str) -> NDArray[Any]:
     if isinstance(value, Tensor):
         # numpy has no bfloat16, and every floating type is converted to float32 anyway.
         tensor = value.detach().cpu()

@@ -1,15 +1,15 @@
 """Examples in memory, and the checks that all external arrays must pass.
 
-A data set must fit in memory. Images stay uint8 until a batch is prepared (`batches.Preprocess`), so that 60,000 images
-of 28 x 28 take 47 MB and not 188. A `Source` is a split whose labels are known and whose inputs are read only for the
-selected examples.
+`Data` is what clients train on: `Examples` in memory, or `StoredData` (stored.py), read batch by batch. Images stay
+uint8 until a batch is prepared (`batches.Preprocess`), so that 60,000 images of 28 x 28 take 47 MB and not 188. A
+`Source` is a split whose labels are known and whose inputs are read only for the selected examples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,48 +22,95 @@ from subbit.core.randomness import numpy_generator
 Indices = NDArray[np.int64]
 
 
+Inputs = Tensor | dict[str, Tensor]
+"""Of a batch: one tensor, or several by the names of the module's arguments, e.g. `input_ids` and `attention_mask`."""
+
+
+class Data(Protocol):
+    """A client's examples, or a test set."""
+
+    def __len__(self) -> int: ...
+
+    def select(self, indices: Indices) -> Data:
+        """The examples at these positions, in this order; nothing is read yet."""
+
+    def batch(self, indices: Indices) -> Examples:
+        """The same, read into memory."""
+
+    def in_batches(self, size: int) -> Iterator[Examples]:
+        """All examples in order, in batches of this size."""
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs with one integer label each; `owners` is the natural owner of each example (writer, speaker, device)."""
+    """Inputs with their labels, in memory; `owners` is the natural owner of each example (writer, speaker, device)."""
 
-    inputs: Tensor
+    inputs: Inputs
     """Images uint8 [n, channels, height, width], videos uint8 [n, frames, channels, height, width], features float32
-    [n, ...] or tokens int64 [n, length]."""
+    [n, ...], tokens int64 [n, length], or a dict of tensors [n, ...]."""
     labels: Tensor
-    """int64 [n], not negative."""
+    """[n, ...]: int64, classes from 0 up where there is one per example; or float32. The objective says what it
+    needs."""
     owners: tuple[str, ...] | None = None
     rows: Tensor | None = None
     """int64 [n]: the number of each example among all examples of its problem, by which results for it are cached."""
 
     def __post_init__(self) -> None:
-        if self.inputs.dtype not in (torch.uint8, torch.float32, torch.int64) or self.inputs.dim() < 2:
+        if isinstance(self.inputs, Tensor):
+            if self.inputs.dtype not in (torch.uint8, torch.float32, torch.int64) or self.inputs.dim() < 2:
+                raise DataError(
+                    f"inputs: found {self.inputs.dtype} {list(self.inputs.shape)}; need uint8 images "
+                    "[n, channels, height, width], float32 features [n, ...] or int64 tokens [n, length]"
+                )
+        elif not self.inputs:
+            raise DataError("inputs: found an empty dict; need at least one tensor [n, ...]")
+        if self.labels.dtype not in (torch.int64, torch.float32) or self.labels.dim() < 1:
             raise DataError(
-                f"inputs: found {self.inputs.dtype} {list(self.inputs.shape)}; need uint8 images "
-                "[n, channels, height, width], float32 features [n, ...] or int64 tokens [n, length]"
+                f"labels: found {self.labels.dtype} {list(self.labels.shape)}; need int64 or float32 [n, ...]"
             )
-        if self.labels.dtype != torch.int64 or self.labels.dim() != 1:
-            raise DataError(f"labels: found {self.labels.dtype} {list(self.labels.shape)}; need int64 [n]")
-        if len(self.inputs) != len(self.labels):
-            raise DataError(f"found {len(self.inputs)} inputs and {len(self.labels)} labels; need one label per input")
+        for name, tensor in self.tensors().items():
+            if tensor.dim() < 1 or len(tensor) != len(self.labels):
+                rows = len(tensor) if tensor.dim() else 0
+                raise DataError(
+                    f"found {rows} {name or 'inputs'} and {len(self.labels)} labels; need one label per input"
+                )
         if self.owners is not None and len(self.owners) != len(self.labels):
             raise DataError(f"found {len(self.owners)} owners for {len(self.labels)} examples; need one per example")
-        if len(self.labels) and int(self.labels.min()) < 0:
+        one_class_each = self.labels.dtype == torch.int64 and self.labels.dim() == 1
+        if one_class_each and len(self.labels) and int(self.labels.min()) < 0:
             raise DataError(f"labels: found {int(self.labels.min())}; need 0 or more")
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The inputs by name; a single tensor has the name ''."""
+        return {"": self.inputs} if isinstance(self.inputs, Tensor) else self.inputs
+
+    @property
+    def tensor(self) -> Tensor:
+        """The inputs, where they are one tensor."""
+        if not isinstance(self.inputs, Tensor):
+            raise DataError(f"found inputs {', '.join(self.inputs)}; this needs inputs that are one tensor")
+        return self.inputs
+
     def select(self, indices: Indices) -> Examples:
         """The examples at these positions, in this order."""
         positions = torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64))
+        inputs = self.inputs
         selected = object.__new__(Examples)  # Without the checks: they hold for every part.
         selected.__dict__.update(
-            inputs=self.inputs.index_select(0, positions),
+            inputs=inputs.index_select(0, positions)
+            if isinstance(inputs, Tensor)
+            else {name: tensor.index_select(0, positions) for name, tensor in inputs.items()},
             labels=self.labels.index_select(0, positions),
             owners=self.owners and tuple(self.owners[position] for position in positions.tolist()),
             rows=self.rows if self.rows is None else self.rows.index_select(0, positions),
         )
         return selected
+
+    def batch(self, indices: Indices) -> Examples:
+        return self.select(indices)
 
     def in_batches(self, size: int) -> Iterator[Examples]:
         """All examples in order, in batches of this size."""
@@ -85,7 +132,7 @@ class Dataset:
             if not len(examples):
                 raise DataError(f"{self.name}: found no examples in the {split} split; need at least one")
             check_range(examples.labels.numpy(), self.classes, f"{self.name}, {split} labels")
-        train, test = self.train.inputs, self.test.inputs
+        train, test = self.train.tensor, self.test.tensor
         if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
             raise DataError(
                 f"{self.name}: found {train.dtype} {list(train.shape[1:])} in train and {test.dtype} "

@@ -98,7 +98,7 @@ def _open_theirs(name: str, options: dict[str, str]) -> tuple[Source, Source]:
 
     def source(split: str, examples: Examples) -> Source:
         labels = examples.labels.numpy()
-        return Source(f"{name}, {split}", labels, lambda indices: examples.inputs[indices], examples.owners)
+        return Source(f"{name}, {split}", labels, lambda indices: examples.tensor[indices], examples.owners)
 
     train, test = map(as_examples, found)
     return source("train", train), source("test", test)

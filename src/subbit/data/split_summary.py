@@ -21,6 +21,7 @@ class SplitSummary:
     examples: int
     sizes: list[int]
     classes_per_client: list[int]
+    """Empty where examples have no classes."""
     coverage: float
     empty: int
     fingerprint: str
@@ -33,21 +34,24 @@ class SplitSummary:
                 f"clients      {self.clients} ({self.empty} empty)",
                 f"examples     {self.examples}",
                 f"per client   {min(sizes)} / {median(sizes):g} / {max(sizes)} examples (min / median / max)",
-                f"             {min(held)} / {median(held):g} / {max(held)} classes, C_p = {self.coverage:.3f}",
+                *(
+                    [f"             {min(held)} / {median(held):g} / {max(held)} classes, C_p = {self.coverage:.3f}"]
+                    if held
+                    else []
+                ),
                 f"fingerprint  {self.fingerprint}",
             ]
         )
 
 
-def summarise_split(labels: Tensor, parts: list[NDArray[np.int64]], classes: int) -> SplitSummary:
+def summarise_split(labels: Tensor | None, parts: list[NDArray[np.int64]], classes: int) -> SplitSummary:
     """`parts` holds the positions of each client in `labels`, as `partition` returns them."""
-    values = labels.numpy()
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(np.sort(part).astype("<i8").tobytes())
     sizes = [len(part) for part in parts]
-    held = [len(np.unique(values[part])) for part in parts]
+    held = [] if labels is None else [len(np.unique(labels.numpy()[part])) for part in parts]
     return SplitSummary(
         clients=len(parts),
         examples=sum(sizes),

@@ -54,7 +54,7 @@ def dense_copy(trained: TrainedRun) -> nn.Module:
 
 def device_bytes(trained: TrainedRun, module: nn.Module) -> bytes:
     """The file contents for a network of this run; `module` may be smaller than the run's."""
-    kind = str(trained.workplace.problem.train.inputs.dtype).removeprefix("torch.")
+    kind = str(trained.workplace.problem.form.single.dtype).removeprefix("torch.")
     values = {**recipe_values(trained.workplace), **trained.origin(), "input_type": kind}
     tensors = {name: tensor.detach().numpy() for name, tensor in module_tensors(module).items()}
     return pack("device", asdict(build_description(DeviceDescription, values)), tensors)

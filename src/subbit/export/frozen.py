@@ -14,6 +14,7 @@ from torch import Tensor
 
 from subbit.core.errors import FrameError, SubbitError
 from subbit.core.pieces import Tables, as_words, flattened
+from subbit.data.form import Form, TensorForm
 from subbit.methods.method import Method
 from subbit.methods.names import find_method
 from subbit.models import FlatModel
@@ -39,8 +40,8 @@ def describe_preparation(workplace: Workplace) -> str | None:
         "method": workplace.settings.run.method,
         "parameters": as_words(workplace.settings.parameters),
         "pretrained": task.pretrained,
-        "input_shape": task.input_shape,
-        "input_type": str(task.input_type).removeprefix("torch."),
+        "input_shape": task.form.single.shape,
+        "input_type": str(task.form.single.dtype).removeprefix("torch."),
         **{name: getattr(task, name) for name in NUMBERS},
     }
     return json.dumps(steps)
@@ -53,11 +54,12 @@ def prepared_weights(preparation: str, flat: FlatModel) -> Tensor:
         words = flattened(dict(steps["parameters"]))
         parameters = Tables(method.Parameters, words).build(words)
         numbers: dict[str, Any] = {name: int(steps[name]) for name in NUMBERS}
+        dtypes = {"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}
+        inputs = TensorForm(dtypes[steps["input_type"]], tuple(int(side) for side in steps["input_shape"]))
         task = Task(
             flat=flat,
             pretrained=bool(steps["pretrained"]),
-            input_shape=tuple(int(side) for side in steps["input_shape"]),
-            input_type={"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}[steps["input_type"]],
+            form=Form((("", inputs),), TensorForm(torch.int64, ())),
             **numbers,
         )
         return frozen_weights(method(parameters, task))

@@ -64,7 +64,7 @@ def recipe_values(workplace: Workplace) -> dict[str, Any]:
         "model": problem.model_name,
         "model_key": derive_key(run.seed, "model"),
         "classes": problem.classes,
-        "input_shape": "x".join(str(side) for side in problem.train.inputs.shape[1:]),
+        "input_shape": "x".join(str(side) for side in problem.form.single.shape),
         "pretrained": run.pretrained,
         "pooling": run.pooling,
         "revision": run.revision,

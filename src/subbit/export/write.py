@@ -32,7 +32,7 @@ def export_device(trained: TrainedRun, folder: Path) -> dict[str, Any]:
     """Write the files; returns the contents of `report.json`. Raises without writing anything if outputs differ."""
     dense = dense_copy(trained)
     test = _test_examples(trained)
-    inputs = test.inputs
+    inputs = test.tensor
     example = inputs[torch.arange(2) % len(inputs)]
     shrunk = shrink(dense, example)
     expected = _outputs(dense, inputs)
@@ -68,7 +68,7 @@ def _test_examples(trained: TrainedRun) -> Examples:
     problem = trained.workplace.problem
     own = np.arange(len(problem.test)) if trained.client is None else problem.own_test(trained.client)
     chosen = own if len(own) else np.arange(len(problem.test))
-    return problem.test.select(chosen[:CHECKED])
+    return problem.test_batch(chosen[:CHECKED])
 
 
 def _write(trained: TrainedRun, module: nn.Module, example: Tensor, folder: Path) -> Written:

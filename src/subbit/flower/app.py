@@ -47,16 +47,16 @@ def main(grid: Grid, context: Context) -> None:
     print(f"{'going on with' if resume else 'results go to'} {folder.path.resolve()}", flush=True)
 
     def report(progress: Progress) -> None:
-        accuracy = "" if progress.accuracy is None else f"accuracy {progress.accuracy:.4f}, "
+        score = "" if progress.score is None else f"{progress.score_name} {progress.score:.4f}, "
         print(
-            f"round {progress.round_number + 1} of {progress.rounds}: {accuracy}up {progress.uplink_bpp:.4f} bits per "
+            f"round {progress.round_number + 1} of {progress.rounds}: {score}up {progress.uplink_bpp:.4f} bits per "
             f"parameter, {progress.total_bytes / 1e6:.3f} MB so far",
             flush=True,
         )
 
     summary = serve(grid, problem, folder, resume=resume, report=report).summary
     failed = f", failed turns: {summary['failures']}" if summary["failures"] else ""
-    print(f"accuracy {summary['accuracy']:.4f}, model {summary['model_sha256'][:16]}{failed}", flush=True)
+    print(f"{summary['score_name']} {summary['score']:.4f}, model {summary['model_sha256'][:16]}{failed}", flush=True)
 
 
 def deployment_settings(run_config: Mapping[str, Any]) -> Settings:

@@ -145,7 +145,7 @@ class FlowerEngine:
         parts = (LOSS,) if order.purpose == "loss" else self._workplace.method(order.phase).up_parts()
         return sum(HEADER_BYTES + 1024 + 8 * part.size for part in parts)
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.float64]]:
         return self._here.evaluate(orders)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.local.blocked import Optimizer
 from subbit.local.trainer import Trainer
 from subbit.local.training import PLAIN, Hooks, Local
@@ -33,7 +33,7 @@ class CentralTrainer(Trainer):
         epoch_by_epoch = replace(local, epochs=1, warmup_rounds=local.warmup_rounds * local.epochs)
         super().__init__(replace(task, rounds=task.rounds * local.epochs), epoch_by_epoch, bound)
 
-    def train(self, trained: Tensor, data: Examples, turn: Turn, hooks: Hooks = PLAIN) -> dict[str, float]:
+    def train(self, trained: Tensor, data: Data, turn: Turn, hooks: Hooks = PLAIN) -> dict[str, float]:
         optimizer, observed = self.local.make_optimizer(trained), dict[str, float]()
         _recall(optimizer, trained, turn.memory)
         for epoch in range(turn.round_number * self.epochs, (turn.round_number + 1) * self.epochs):

@@ -138,7 +138,7 @@ def _network(flat: FlatModel, trained: Tensor) -> dict[str, NDArray[np.float32]]
 
 
 class Contrast:
-    """Cross entropy plus `mu` times the contrast with the global and the previous network."""
+    """The loss plus `mu` times the contrast with the global and the previous network."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Contrast:
         # The other networks first: weights must not change between the forward and the backward pass.
         towards, away = self._others_features(batch)
         logits, features = self._forward(batch)
-        return functional.cross_entropy(logits, batch.labels) + self.strength * contrast(
+        return self.task.objective.loss(logits, batch) + self.strength * contrast(
             features, towards, away, self.temperature
         )
 

@@ -6,12 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-from torch.nn import functional
-
 from subbit.core.randomness import numpy_generator
 from subbit.core.values import require
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.local.training import Local
 from subbit.models.task import Task
 
@@ -35,7 +32,7 @@ class StoppedLocal(Local):
         require(0 <= self.min_delta < math.inf, f"min_delta={self.min_delta}: needs a number from 0 up")
         require(0 <= self.holdout < 1, f"holdout={self.holdout}: needs a share from 0 up to, not including, 1")
 
-    def split(self, data: Examples, key: int) -> tuple[Examples, Examples]:
+    def split(self, data: Data, key: int) -> tuple[Data, Data]:
         """The training and the held-out examples: a random split that depends only on the key."""
         count = 0 if self.patience is None else int(self.holdout * len(data))
         order = numpy_generator(key).permutation(len(data))
@@ -48,7 +45,7 @@ class Stopping:
     If a client is too small to hold anything out, its training loss is used.
     """
 
-    def __init__(self, settings: StoppedLocal, task: Task, held_out: Examples, write: Callable[[int], object]) -> None:
+    def __init__(self, settings: StoppedLocal, task: Task, held_out: Data, write: Callable[[int], object]) -> None:
         self.settings, self.task, self.held_out, self.write = settings, task, held_out, write
         self.best, self.waited, self.epochs = math.inf, 0, 0
 
@@ -67,12 +64,8 @@ class Stopping:
         return self.waited >= self.settings.patience
 
 
-def validation_loss(task: Task, examples: Examples) -> float:
-    """Mean cross entropy of the network as written to the flat model."""
-    task.flat.evaluation_mode()
-    total = 0.0
-    with torch.no_grad():
-        for batch in examples.in_batches(VALIDATION_BATCH):
-            total += float(functional.cross_entropy(task.outputs(batch), batch.labels, reduction="sum"))
+def validation_loss(task: Task, examples: Data) -> float:
+    """Mean loss of the network as written to the flat model."""
+    loss = task.mean_loss(examples, VALIDATION_BATCH)
     task.flat.training_mode()
-    return total / len(examples)
+    return loss

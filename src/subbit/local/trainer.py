@@ -14,7 +14,7 @@ from subbit.core.errors import ConfigError
 from subbit.core.pieces import choice
 from subbit.core.randomness import derive_key
 from subbit.core.values import require
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.local.regularisers import NoRegulariser, Regulariser
 from subbit.local.stopping import StoppedLocal, Stopping
 from subbit.local.training import PLAIN, Hooks, Local, train_locally
@@ -66,7 +66,7 @@ class Trainer:
                 f"privacy: {self.regulariser.name} contrasts whole batches, so that no gradient is that of one example"
             )
 
-    def train(self, trained: Tensor, data: Examples, turn: Turn, hooks: Hooks = PLAIN) -> dict[str, float]:
+    def train(self, trained: Tensor, data: Data, turn: Turn, hooks: Hooks = PLAIN) -> dict[str, float]:
         """Train the vector in place; returns observations."""
         self.map.begin(turn)
         asked = self.regulariser.begin(self.task, trained, turn)

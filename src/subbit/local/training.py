@@ -13,14 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from subbit.core.errors import SubbitError
 from subbit.core.pieces import choice
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.core.values import require
 from subbit.data.batches import batches
-from subbit.data.examples import Examples
+from subbit.data.examples import Data, Examples
 from subbit.local.blocked import BlockedAdam, BlockedSgd, Optimizer
 from subbit.local.optimizers import Adam, OptimizerPiece
 from subbit.models.reparametrisation import Identity, Reparametrisation
@@ -89,7 +88,7 @@ class Hooks:
     """Customisation of a turn."""
 
     objective: Callable[[Examples], Tensor] | None = None
-    """Loss of a batch, instead of the cross entropy of the module's outputs."""
+    """Loss of a batch, instead of that of the task's objective."""
     backward: Callable[[Examples], float] | None = None
     """Replaces forward and backward: returns the loss of a batch and leaves its gradient in `flat.gradient`."""
     adjust: Callable[[Tensor, Tensor], object] | None = None
@@ -110,13 +109,13 @@ def train_locally(
     settings: Local,
     network: Reparametrisation,
     trained: Tensor,
-    data: Examples,
+    data: Data,
     turn: Turn,
     hooks: Hooks = PLAIN,
 ) -> float:
     """Train the vector in place on one client's data; returns the mean loss of the last epoch."""
     flat, seed, where = task.flat, task.seed, (turn.round_number, turn.client)
-    objective = hooks.objective or partial(_cross_entropy, task)
+    objective = hooks.objective or task.loss
     compute = hooks.backward or partial(_backward, task, objective)
     # A map of each place by itself pulls the gradient back in place.
     trained.grad = flat.gradient if network.elementwise else torch.zeros_like(trained)
@@ -136,7 +135,8 @@ def train_locally(
     set_rate(0.0)
     flat.attach()
     flat.training_mode()
-    task.prepare(data)
+    if task.augmentation is None:
+        task.prepare(data)
     step, mean_loss = 0, 0.0
     steps = settings.epochs * math.ceil(len(data) / settings.batch_size)
     with torch_randomness(derive_key(seed, "module", *where)), flat.training(trained) if in_place else nullcontext():
@@ -147,7 +147,8 @@ def train_locally(
                     set_rate(min(step / steps, 1.0))
                 if not in_place:
                     network.write(trained, flat.weights, derive_key(seed, "training-draw", *where, step))
-                loss = compute(data.select(chosen))
+                batch = task.training_batch(data, chosen, derive_key(seed, "augmentation", *where, step))
+                loss = compute(batch)
                 if not math.isfinite(loss):
                     raise TrainingError(f"the loss is {loss} in step {step}: a smaller learning_rate may help")
                 if not in_place:
@@ -180,10 +181,6 @@ def _divide_by_root_mean_square(gradient: Tensor) -> None:
     scale = gradient.square().mean().sqrt()
     if scale > 0:
         gradient.div_(scale)
-
-
-def _cross_entropy(task: Task, batch: Examples) -> Tensor:
-    return functional.cross_entropy(task.outputs(batch), batch.labels)
 
 
 def _backward(task: Task, objective: Callable[[Examples], Tensor], batch: Examples) -> float:

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from subbit.codecs import Vector
 from subbit.core.errors import ModelError
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.exchange.exchange import Payloads, Update
 from subbit.exchange.signs import SignsDown, SignsExchange, SignsUp
 from subbit.local.trainer import Trainer
@@ -153,7 +153,7 @@ class Bnn(Method[BnnParameters]):
             binarise_activations_(module)
         return None
 
-    def train(self, view: Payloads, data: Examples, turn: Turn) -> Update:
+    def train(self, view: Payloads, data: Data, turn: Turn) -> Update:
         trained = self.received(view, turn)
         observed = self.trainer.train(trained, data, turn)
         if self.parameters.local.latent_policy == "keep_local_if_same_sign":

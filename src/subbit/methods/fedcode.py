@@ -30,7 +30,7 @@ from subbit.codecs import Vector, make_codec
 from subbit.codecs.codebook import fit_codebook
 from subbit.core.errors import FrameError, PayloadError
 from subbit.core.values import require
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.exchange.exchange import Held, Part, Payloads, State, Update, as_float32, farthest_by_view
 from subbit.exchange.honest import check_within
 from subbit.exchange.vectors import VectorExchange
@@ -150,7 +150,7 @@ class FedCode(Method[FedCodeParameters]):
 
     # Client side.
 
-    def train(self, view: Held, data: Examples, turn: Turn) -> Update:
+    def train(self, view: Held, data: Data, turn: Turn) -> Update:
         trained = self.exchange.trained({**view, "weights": self._start(view, turn)})
         observed = self.trainer.train(trained, data, turn)
         turn.memory["weights"], turn.memory["round"] = trained.numpy(), np.array([turn.round_number])

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from subbit.codecs.codec import Bits
 from subbit.codecs.packed import pack_bits
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.exchange.exchange import Update
 from subbit.local.training import Hooks, train_locally
 from subbit.methods.fedmask_exchange import OverlapExchange, View
@@ -64,7 +64,7 @@ class FedMask(Method[FedMaskParameters]):
         self.map = MaskedNetwork(parameters, task)
         self.exchange = OverlapExchange(task, parameters, self.map)
 
-    def train(self, view: View, data: Examples, turn: Turn) -> Update:
+    def train(self, view: View, data: Data, turn: Turn) -> Update:
         start = self.exchange.trained(view, turn.memory)
         if "mask" not in turn.memory and self.map.structures.units:
             turn.memory["structure"] = self._prune(start, data, turn)
@@ -72,7 +72,7 @@ class FedMask(Method[FedMaskParameters]):
         payloads, observed = self.exchange.say(view, trained, turn)
         return Update(payloads, len(data), {"loss": loss, **observed})
 
-    def _prune(self, start: Tensor, data: Examples, turn: Turn) -> Bits:
+    def _prune(self, start: Tensor, data: Data, turn: Turn) -> Bits:
         """Train without a structure, then choose the client's structure from the resulting scores."""
         pruning, structures, everything = self.parameters.pruning, self.map.structures, self.map.network
         settings, after = replace(self.parameters.local, epochs=pruning.prune_epochs), start.clone()
@@ -81,7 +81,7 @@ class FedMask(Method[FedMaskParameters]):
         magnitude = np.abs(self.map.frozen.numpy()[structures.places])
         return pack_bits(structures.prune(magnitude * merit.numpy()[structures.places], magnitude))
 
-    def _train(self, start: Tensor, structure: Booleans, data: Examples, turn: Turn) -> tuple[Tensor, float]:
+    def _train(self, start: Tensor, structure: Booleans, data: Data, turn: Turn) -> tuple[Tensor, float]:
         """Returns the trained vector and the mean loss of the last epoch."""
         local, network, trained = self.parameters.local, self.map.inside(structure), start.clone()
 
@@ -92,7 +92,7 @@ class FedMask(Method[FedMaskParameters]):
         hooks = Hooks(constrain=network.clamp_, adjust=add_lasso if local.lasso else None)
         return trained, train_locally(self.task, local, network, trained, data, turn, hooks)
 
-    def personalise(self, view: View, data: Examples, turn: Turn) -> None:
+    def personalise(self, view: View, data: Data, turn: Turn) -> None:
         memory = turn.memory
         mask, real = self.exchange.own_mask(memory), memory.get("real")
         if self.parameters.map.evaluation == "merged" or "mask" not in memory:

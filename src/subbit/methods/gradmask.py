@@ -37,7 +37,7 @@ from subbit.codecs.packed import pack_bits, unpack_bits
 from subbit.codecs.topk import TopK
 from subbit.core.randomness import NOBODY, derive_key
 from subbit.core.values import require
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.exchange.honest import check_not_negative, check_within
 from subbit.exchange.vectors import VectorExchange, VectorUp
@@ -121,7 +121,7 @@ class GradMask(Method[GradMaskParameters]):
         together: Kept = np.logical_or.reduce(masks)
         return together
 
-    def _active(self, weights: Vector, view: Payloads, data: Examples | None, where: tuple[int, int, int]) -> Kept:
+    def _active(self, weights: Vector, view: Payloads, data: Data | None, where: tuple[int, int, int]) -> Kept:
         """The places that may change (`where`: round, client, epoch), given the weights at the start of the epoch."""
         if self.calibration is not None:
             return unpack_bits(view["mask"], self.size)
@@ -129,14 +129,15 @@ class GradMask(Method[GradMaskParameters]):
         owner = client if self.masking.mask_scope == "client" else NOBODY
         return self.masking.mask.choose(self._scene(weights, data, (round_number, owner, epoch)))
 
-    def _scene(self, weights: Vector, data: Examples | None, where: tuple[int, ...]) -> Scene:
+    def _scene(self, weights: Vector, data: Data | None, where: tuple[int, ...]) -> Scene:
         purpose = "sensitivity" if self.masking.mask.follows == "examples" else "gradient-mask"
         key = derive_key(self.task.seed, purpose, *where)
-        return Scene(self.task.flat, weights, self.masking.active_fraction, key, self.parameters.local.batch_size, data)
+        share = self.masking.active_fraction
+        return Scene(self.task.flat, weights, share, key, self.parameters.local.batch_size, data, self.task.objective)
 
     # Client side.
 
-    def train(self, view: Payloads, data: Examples, turn: Turn) -> Update:
+    def train(self, view: Payloads, data: Data, turn: Turn) -> Update:
         trained, observed, measured = self.exchange.trained(view), {}, {}
         where = (turn.round_number, turn.client)
         if self.calibration is not None:
@@ -152,7 +153,7 @@ class GradMask(Method[GradMaskParameters]):
             payloads["weights"] = payloads["weights"][self.sent_places(view, *where)]
         return Update({**payloads, **measured}, len(data), observed)
 
-    def _train_under_masks(self, trained: Tensor, view: Payloads, data: Examples, turn: Turn) -> dict[str, float]:
+    def _train_under_masks(self, trained: Tensor, view: Payloads, data: Data, turn: Turn) -> dict[str, float]:
         local, optimizer = self.parameters.local, self.parameters.local.optimizer
         sparse = SparseSGDM(
             trained,
@@ -171,7 +172,7 @@ class GradMask(Method[GradMaskParameters]):
 
         return self.trainer.train(trained, data, turn, Hooks(finished=change_mask, optimizer=sparse))
 
-    def _frozen(self, weights: Tensor, view: Payloads, data: Examples, turn: Turn, epoch: int) -> Tensor:
+    def _frozen(self, weights: Tensor, view: Payloads, data: Data, turn: Turn, epoch: int) -> Tensor:
         """Where the weights must not change, given their values at the start of the epoch."""
         where = (turn.round_number, turn.client, epoch)
         return torch.from_numpy(~self._active(weights.numpy(), view, data, where))

@@ -8,7 +8,7 @@ client.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from subbit.codecs import Vector
 from subbit.codecs.sampler import uniforms
 from subbit.core.registry import make_registry, register
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.models.flat import FlatModel
+from subbit.objectives.classes import Classification
+from subbit.objectives.objective import Objective
 
 make_registry("gradient-mask")
 Kept = NDArray[np.bool_]
@@ -35,8 +37,9 @@ class Scene:
     share: float
     key: int
     batch_size: int = 64
-    data: Examples | None = None
+    data: Data | None = None
     """The client's examples; none if both sides compute the mask."""
+    objective: Objective = field(default_factory=Classification)
 
     @property
     def count(self) -> int:

@@ -27,7 +27,7 @@ from subbit.codecs import Shared, make_codec
 from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key
 from subbit.data.batches import batches
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.exchange.honest import FAR, check_statistics, check_within, largest
 from subbit.local.optimizers import Adam
@@ -85,7 +85,7 @@ class HeadMethod(Method[HeadParameters]):
     def broadcast(self, state: State, round_number: int) -> Payloads:
         return {}
 
-    def train(self, view: None, data: Examples, turn: Turn) -> Update:
+    def train(self, view: None, data: Data, turn: Turn) -> Update:
         return self.fit.train(data, turn)
 
     def examine(self, view: None, payloads: Payloads, examples: int, client: int) -> None:
@@ -108,22 +108,23 @@ class HeadMethod(Method[HeadParameters]):
         with torch.no_grad():
             self.task.flat.weights.copy_(torch.from_numpy(as_float32(np.asarray(state["head"]))))
 
-    def features(self, data: Examples) -> Tensor:
-        """The head's inputs for all examples, with the whole network in evaluation mode."""
+    def features(self, data: Data) -> tuple[Tensor, Tensor]:
+        """The head's inputs for all examples, with the whole network in evaluation mode, and the labels."""
         self.task.flat.evaluation_mode()
         self.task.prepare(data)
         seen: list[Tensor] = []
-        found: list[Tensor] = []
+        found: list[tuple[Tensor, Tensor]] = []
         handle = self.head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         try:
             with torch.no_grad():
                 for batch in data.in_batches(FEATURE_BATCH):
                     self.task.outputs(batch)
-                    found.append(seen.pop())
+                    found.append((seen.pop(), batch.labels))
                     seen.clear()
         finally:
             handle.remove()
-        return torch.cat(found)
+        features, labels = zip(*found, strict=True)
+        return torch.cat(features), torch.cat(labels)
 
 
 class Fit(ABC):
@@ -136,7 +137,7 @@ class Fit(ABC):
     def part(self) -> Part: ...
 
     @abstractmethod
-    def train(self, data: Examples, turn: Turn) -> Update: ...
+    def train(self, data: Data, turn: Turn) -> Update: ...
 
     @abstractmethod
     def examine(self, payloads: Payloads, examples: int) -> None: ...
@@ -157,8 +158,8 @@ class Probe(Fit):
     def part(self) -> Part:
         return Part("head", make_codec("dense"), self.method.size)
 
-    def train(self, data: Examples, turn: Turn) -> Update:
-        features, loss = self.method.features(data), torch.zeros(())
+    def train(self, data: Data, turn: Turn) -> Update:
+        (features, labels), loss = self.method.features(data), torch.zeros(())
         local, head = self.method.parameters.local, self.method.head
         trained = torch.cat([head.weight.detach().flatten(), head.bias.detach()]).requires_grad_()
         optimizer = Adam().make(trained, local.rate)
@@ -167,7 +168,7 @@ class Probe(Fit):
             for chosen in batches(len(data), local.batch_size, key):
                 where = torch.from_numpy(chosen)
                 logits = functional.linear(features[where], *_weight_and_bias(trained, head))
-                loss = functional.cross_entropy(logits, data.labels[where])
+                loss = functional.cross_entropy(logits, labels[where])
                 (trained.grad,) = torch.autograd.grad(loss, trained)
                 optimizer.step()
         return Update(
@@ -191,8 +192,8 @@ class Discriminant(Fit):
         size = LdaStatistics.vector_size(self.task.classes, self.method.head.in_features)
         return Part("statistics", make_codec("dense"), size)
 
-    def train(self, data: Examples, turn: Turn) -> Update:
-        statistics = LdaStatistics.from_features(self.method.features(data), data.labels, self.task.classes)
+    def train(self, data: Data, turn: Turn) -> Update:
+        statistics = LdaStatistics.from_features(*self.method.features(data), self.task.classes)
         return Update({"statistics": statistics.to_vector().numpy()}, len(data))
 
     def examine(self, payloads: Payloads, examples: int) -> None:

@@ -74,7 +74,7 @@ class Survivors(BoundMap):
 
     def __init__(self, piece: SurvivorMap, task: Task) -> None:
         self.piece, self.task = piece, task
-        ones = input_of_ones(task.input_shape, task.input_type) if piece.saliency == "synflow" else None
+        ones = input_of_ones(task.form.single.shape, task.form.single.dtype) if piece.saliency == "synflow" else None
         per_tensor = piece.prune_scope == "tensor"
         places = surviving_places(task.flat, ones, piece.keep, piece.prune_iterations, per_tensor)
         self.size = self.signs = len(places)

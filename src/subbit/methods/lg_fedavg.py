@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from subbit.codecs import Vector
 from subbit.core.errors import ModelError
 from subbit.core.values import require
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.exchange.exchange import State, Update
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import Trainer
@@ -106,7 +106,7 @@ class LgFedAvg(Method[LgFedAvgParameters]):
         # Training writes running statistics into the module, so the initial ones are copied before the first turn.
         self._statistics = None if task.flat.statistics is None else task.flat.statistics.numpy().copy()
 
-    def train(self, view: dict[str, Vector], data: Examples, turn: Turn) -> Update:
+    def train(self, view: dict[str, Vector], data: Data, turn: Turn) -> Update:
         own = self._own(view, turn)
         self.write(own)
         trained = torch.from_numpy(own["weights"])
@@ -117,7 +117,7 @@ class LgFedAvg(Method[LgFedAvgParameters]):
         payloads, _ = self.exchange.say(view, trained[torch.from_numpy(self.common)], turn)
         return Update(payloads, len(data), observed)
 
-    def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
+    def personalise(self, view: Any, data: Data, turn: Turn) -> None:
         self.write(self._own(view, turn))
 
     def _own(self, view: dict[str, Any], turn: Turn) -> dict[str, Vector]:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from subbit.codecs import Shared
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.exchange.exchange import Changes as Changes
 from subbit.exchange.exchange import Exchange as Exchange
 from subbit.exchange.exchange import Held as Held
@@ -142,7 +142,7 @@ class Method(Generic[ParametersType]):
 
     # Client side.
 
-    def train(self, view: Any, data: Examples, turn: Turn) -> Update:
+    def train(self, view: Any, data: Data, turn: Turn) -> Update:
         trained = self.exchange.trained(view)
         observed = self.trainer.train(trained, data, turn)
         payloads, also = self.exchange.say(view, trained, turn)
@@ -186,7 +186,7 @@ class Method(Generic[ParametersType]):
         """The noise mechanism of private training, if any."""
         return self.trainer.mechanism
 
-    def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
+    def personalise(self, view: Any, data: Data, turn: Turn) -> None:
         """Write the client's own network into the flat model: the one it would use after receiving this broadcast.
 
         Called for personal methods only. `turn.memory` is what the client kept, empty if it never participated; it is

@@ -24,12 +24,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from subbit.core.randomness import derive_key
 from subbit.core.values import require
 from subbit.data.batches import batches
-from subbit.data.examples import Examples
+from subbit.data.examples import Data, Examples
 from subbit.exchange.exchange import Update
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.optimizers import Sgd
@@ -81,7 +80,7 @@ class PerFedAvg(Method[PerFedAvgParameters]):
         self.trainer = Trainer(task, parameters.local, self.map)
         self.exchange = VectorExchange(task, parameters, self.map)
 
-    def train(self, view: Any, data: Examples, turn: Turn) -> Update:
+    def train(self, view: Any, data: Data, turn: Turn) -> Update:
         trained = self.exchange.trained(view)
         observed = self.trainer.train(trained, data, turn, Hooks(backward=self._gradient_after_a_step))
         payloads, _ = self.exchange.say(view, trained, turn)
@@ -102,11 +101,11 @@ class PerFedAvg(Method[PerFedAvgParameters]):
     def _gradient(self, batch: Examples) -> float:
         flat = self.task.flat
         flat.zero_gradient()
-        loss = functional.cross_entropy(self.task.outputs(batch), batch.labels)
+        loss = self.task.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.item())
 
-    def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
+    def personalise(self, view: Any, data: Data, turn: Turn) -> None:
         self.write(view)
         parameters, local = self.parameters, self.parameters.local
         if parameters.adaptation == "step":

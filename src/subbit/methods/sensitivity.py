@@ -25,7 +25,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional
 
 from subbit.core.randomness import derive_key, numpy_generator, torch_generator
 from subbit.core.registry import register
@@ -33,7 +32,8 @@ from subbit.core.values import require
 from subbit.data.examples import Examples
 from subbit.local.training import TrainingError
 from subbit.methods.gradmask_masks import Kept, Scene, Source, keep_exactly, places_of_share
-from subbit.models.flat import FlatModel
+from subbit.objectives.classes import Classification
+from subbit.objectives.objective import finite, logits_of
 
 
 @register("gradient-mask", "least-sensitive")
@@ -93,22 +93,23 @@ class LeastSensitive:
         squares = torch.zeros(weights.numel(), dtype=torch.float64)
         for piece in pieces:
             flat.zero_gradient()
-            self._backward(flat, data.select(piece), generator)
+            self._backward(scene, data.batch(piece), generator)
             # In float64: the square of a gradient of 1e-23 is 0 in float32 and would tie with that of a dead weight.
             squares.addcmul_(flat.gradient.double(), flat.gradient.double())
         if not bool(torch.isfinite(squares).all()):
             raise TrainingError("a gradient in calibration is not a finite number: no sensitivity can be had from it")
         return (squares / max(1, len(pieces))).numpy()
 
-    def _backward(self, flat: FlatModel, batch: Examples, generator: torch.Generator) -> None:
+    def _backward(self, scene: Scene, batch: Examples, generator: torch.Generator) -> None:
         """Leaves the negative gradient of the mean log p(y|x) in `flat.gradient`; the sign vanishes when squared."""
-        outputs = flat.module(batch.inputs)
-        if not bool(torch.isfinite(outputs).all()):
+        objective = scene.objective
+        outputs = objective.outputs(scene.flat.module, batch)
+        if not finite(outputs):
             raise TrainingError("an output of the network in calibration is not a finite number")
-        labels = batch.labels
-        if self.fisher_labels == "model":
-            labels = torch.multinomial(outputs.detach().softmax(dim=1), 1, generator=generator).squeeze(1)
-        functional.cross_entropy(outputs, labels).backward()  # type: ignore[no-untyped-call]
+        if self.fisher_labels == "model" and isinstance(objective, Classification):
+            chances = logits_of(outputs).detach().softmax(dim=1)
+            batch = replace(batch, labels=torch.multinomial(chances, 1, generator=generator).squeeze(1))
+        objective.loss(outputs, batch).backward()  # type: ignore[no-untyped-call]
 
 
 @register("gradient-mask", "most-sensitive")

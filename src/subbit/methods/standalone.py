@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from subbit.aggregate import WeightedMean
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.exchange.exchange import Part, Payloads, State, Update
 from subbit.local.trainer import Trainer
 from subbit.local.training import Local
@@ -67,7 +67,7 @@ class Standalone(Method[StandaloneParameters]):
     def up_parts(self) -> tuple[Part, ...]:
         return ()
 
-    def train(self, view: Any, data: Examples, turn: Turn) -> Update:
+    def train(self, view: Any, data: Data, turn: Turn) -> Update:
         own = self._own(turn)
         self.write(own)
         trained = torch.from_numpy(own["weights"].copy())
@@ -77,7 +77,7 @@ class Standalone(Method[StandaloneParameters]):
             turn.memory["statistics"] = self.task.flat.statistics.numpy().copy()
         return Update({}, len(data), observed)
 
-    def personalise(self, view: Any, data: Examples, turn: Turn) -> None:
+    def personalise(self, view: Any, data: Data, turn: Turn) -> None:
         self.write(self._own(turn))
 
     def _own(self, turn: Turn) -> dict[str, NDArray[Any]]:

@@ -24,7 +24,7 @@ from subbit.aggregate import WeightedMean
 from subbit.codecs import Vector, make_codec
 from subbit.core.randomness import derive_key
 from subbit.core.values import require
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.exchange.honest import check_not_negative, check_within, largest
 from subbit.exchange.vectors import VectorExchange
@@ -37,6 +37,7 @@ from subbit.methods.method import Method
 from subbit.models.popup import RescaledMask, signed_weights
 from subbit.models.reparametrisation import SCORE_LIMIT, BernoulliMask, clamp_scores_
 from subbit.models.task import Task, Turn
+from subbit.objectives.classes import Classification
 
 CANDIDATE_BATCH = 128
 CANDIDATES = "candidates"
@@ -137,7 +138,7 @@ class Supermask(Method[SupermaskParameters]):
     def start(self) -> State:
         return {**self.exchange.start(), "best": 0}
 
-    def train(self, view: Any, data: Examples, turn: Turn) -> Update:
+    def train(self, view: Any, data: Data, turn: Turn) -> Update:
         scores = self.exchange.trained(view)
         observed = self.trainer.train(scores, data, turn)
         payloads, _ = self.exchange.say(view, scores, turn)
@@ -151,13 +152,16 @@ class Supermask(Method[SupermaskParameters]):
     def _candidate_key(self, candidate: int) -> int:
         return derive_key(self.task.seed, "candidate-mask", candidate)
 
-    def _share_right(self, data: Examples) -> float:
+    def _share_right(self, data: Data) -> float:
+        """Or, where there is nothing to be right about, a number that falls from 1 to 0 with the loss."""
+        if not isinstance(self.task.objective, Classification):
+            return 1 / (1 + max(0.0, self.task.mean_loss(data, CANDIDATE_BATCH)))
         self.task.flat.evaluation_mode()
-        right = 0
         with torch.no_grad():
-            for batch in data.in_batches(CANDIDATE_BATCH):
-                right += int((self.task.outputs(batch).argmax(dim=1) == batch.labels).sum())
-        return right / len(data)
+            tallies = (
+                self.task.objective.tally(self.task.outputs(batch), batch) for batch in data.in_batches(CANDIDATE_BATCH)
+            )
+            return sum(float(tally[:, 0].sum()) for tally in tallies) / len(data)
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
         self.exchange.examine(view, payloads, examples, client)

@@ -9,12 +9,15 @@ is soon one in most values.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from subbit.data.examples import Examples
 from subbit.models.cache_store import CacheStore
 from subbit.models.prefix import Prefix
+from subbit.objectives.objective import Objective
 
 FILL = 64
 ENOUGH = 10_000
@@ -24,8 +27,8 @@ DIFFERENT = -1
 class PrefixCache:
     """Without a prefix, and for examples without a row number, `outputs` runs the whole module."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, objective: Objective) -> None:
+        self.module, self.objective = module, objective
         self._prefix: Prefix | None = None
         self._store: CacheStore | None = None
         self._compared: dict[tuple[bool, bool, int], int] = {}
@@ -44,10 +47,10 @@ class PrefixCache:
             # Always in batches of one size, filled up with repetitions.
             padded = chosen.repeat(-(-FILL // max(1, len(chosen))))[:FILL]
             if len(padded):
-                values = self._prefix.capture(data.inputs.index_select(0, padded))[: len(chosen)]
+                values = self._prefix.capture(data.tensor.index_select(0, padded))[: len(chosen)]
                 self._store.keep(data.rows.index_select(0, chosen), values)
 
-    def outputs(self, batch: Examples) -> Tensor:
+    def outputs(self, batch: Examples) -> Any:
         """The module's outputs for the batch."""
         if self._prefix is None or self._store is None or batch.rows is None or not len(batch):
             return self._whole(batch)
@@ -55,7 +58,7 @@ class PrefixCache:
         values = self._store.values.index_select(0, batch.rows).float()
         if self._store.exact and not self._same(self._prefix, batch, values):
             return self._whole(batch)
-        outputs: Tensor = self._prefix.outputs(batch.inputs, values)
+        outputs: Tensor = self._prefix.outputs(batch.tensor, values)
         if bool(outputs.isnan().any()):
             # Either the network is broken, or it took another way through its layers than when it was watched.
             self._prefix = None
@@ -67,10 +70,9 @@ class PrefixCache:
         case = (self.module.training, torch.is_grad_enabled(), len(batch))
         compared = self._compared.get(case, 0)
         if DIFFERENT < compared < ENOUGH:
-            same = torch.equal(prefix.capture(batch.inputs), kept)
+            same = torch.equal(prefix.capture(batch.tensor), kept)
             compared = self._compared[case] = compared + kept.numel() if same else DIFFERENT
         return compared != DIFFERENT
 
-    def _whole(self, batch: Examples) -> Tensor:
-        outputs: Tensor = self.module(batch.inputs)
-        return outputs
+    def _whole(self, batch: Examples) -> Any:
+        return self.objective.outputs(self.module, batch)

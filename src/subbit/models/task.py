@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.data.examples import Examples
+from subbit.data.augment import Augmentation
+from subbit.data.examples import Data, Examples
+from subbit.data.form import Form
 from subbit.models.flat import FlatModel
 from subbit.models.prefix_cache import PrefixCache
+from subbit.objectives.classes import Classification
+from subbit.objectives.objective import Objective
 from subbit.wire.frame import MAXIMUM_EXAMPLES
 
 
@@ -27,26 +32,42 @@ class Task:
     participants: int
     """Number of clients selected per round."""
     pretrained: bool
-    input_shape: tuple[int, ...]
-    """Shape of one input, without the batch dimension."""
-    input_type: torch.dtype
+    form: Form
+    """Of the examples."""
     job: str = ""
     """Identifies this run: hexadecimal digits drawn at its start. Part of every frame's template."""
+    objective: Objective = field(default_factory=Classification)
+    augmentation: Augmentation | None = None
+    """Of training batches."""
     examples: tuple[int, ...] = ()
     """Number of training examples of each client: no upload may claim more."""
     cache: PrefixCache | None = None
 
-    def outputs(self, batch: Examples) -> Tensor:
+    def outputs(self, batch: Examples) -> Any:
         """The outputs of the network as it is written, with the frozen layers from the cache if there is one."""
         if self.cache is not None:
             return self.cache.outputs(batch)
-        outputs: Tensor = self.flat.module(batch.inputs)
-        return outputs
+        return self.objective.outputs(self.flat.module, batch)
 
-    def prepare(self, data: Examples) -> None:
-        """Fill the cache for data that will be used in batches."""
-        if self.cache is not None:
+    def loss(self, batch: Examples) -> Tensor:
+        """The mean loss of the network as it is written."""
+        return self.objective.loss(self.outputs(batch), batch)
+
+    def mean_loss(self, data: Data, batch_size: int) -> float:
+        """The mean loss of the network as it is written, in evaluation mode."""
+        self.flat.evaluation_mode()
+        with torch.no_grad():
+            total = sum(float(self.loss(batch)) * len(batch) for batch in data.in_batches(batch_size))
+        return total / len(data)
+
+    def prepare(self, data: Data) -> None:
+        """Fill the cache for data that will be used in batches as they are."""
+        if self.cache is not None and isinstance(data, Examples):
             self.cache.prepare(data)
+
+    def training_batch(self, data: Data, chosen: NDArray[np.int64], key: int) -> Examples:
+        batch = data.batch(chosen)
+        return batch if self.augmentation is None else self.augmentation(batch, key)
 
     def most_examples(self, client: int) -> int:
         return self.examples[client] if client < len(self.examples) else MAXIMUM_EXAMPLES

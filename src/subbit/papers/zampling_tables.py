@@ -84,7 +84,7 @@ def open_run(path: Path) -> tuple[Workplace, State, dict[str, Any]]:
 
 def accuracy(workplace: Workplace, state: State, network: str, key: int = 0) -> float:
     workplace.write_network(state, network, key, None)
-    return float(workplace.correct(np.arange(len(workplace.problem.test))).mean())
+    return float(workplace.tally(np.arange(len(workplace.problem.test)))[:, 0].mean())
 
 
 def judge(workplace: Workplace, state: State, samples: int) -> dict[str, float]:

@@ -24,7 +24,7 @@ class GaussianMechanism:
 
     def __init__(self, privacy: Privacy, batch_size: int, epochs: int, task: Task) -> None:
         self.privacy, self.batch_size, self.epochs, self.task = privacy, batch_size, epochs, task
-        self.gradients = PerSampleGradients(task.flat)
+        self.gradients = PerSampleGradients(task.flat, task.objective)
         refuse_module(task, self.gradients)
 
     def noise_multiplier(self, examples: int) -> float:

@@ -12,28 +12,37 @@ what it cannot vectorise and needs no list of supported layers.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from subbit.data.examples import Examples
+from subbit.data.examples import Examples, Inputs
 from subbit.models.flat import FlatModel
+from subbit.objectives.classes import Classification
+from subbit.objectives.objective import Objective
 
 VALUES_AT_ONCE = 1 << 24
 """Number of gradient values held at a time (64 MB); limits the examples processed at once."""
 
 
 class PerSampleGradients:
-    def __init__(self, flat: FlatModel) -> None:
-        self.flat = flat
+    def __init__(self, flat: FlatModel, objective: Objective | None = None) -> None:
+        self.flat, self.objective = flat, objective or Classification()
         # `different`: a separate dropout mask for every example.
         self._of_each = vmap(grad(self._loss), in_dims=(None, 0, 0), randomness="different")
 
-    def _loss(self, parameters: dict[str, Tensor], example: Tensor, label: Tensor) -> Tensor:
-        outputs = functional_call(self.flat.module, parameters, (example.unsqueeze(0),))
-        return functional.cross_entropy(outputs, label.unsqueeze(0))
+    def _loss(self, parameters: dict[str, Tensor], example: Inputs, label: Tensor) -> Tensor:
+        def module(*args: Tensor, **named: Tensor) -> Any:
+            return functional_call(self.flat.module, parameters, args, named)
+
+        one = {name: tensor.unsqueeze(0) for name, tensor in example.items()} if isinstance(example, dict) else None
+        batch = object.__new__(Examples)  # Without the checks, which look at values.
+        inputs = example.unsqueeze(0) if isinstance(example, Tensor) else one
+        batch.__dict__.update(inputs=inputs, labels=label.unsqueeze(0), owners=None, rows=None)
+        return self.objective.loss(self.objective.outputs(module, batch), batch)
 
     def of_each(self, batch: Examples) -> list[Tensor]:
         """For each trained parameter, the gradients of all examples, stacked."""
@@ -50,10 +59,8 @@ class PerSampleGradients:
         total = torch.zeros_like(self.flat.gradient)
         views = self.flat.template.views(total)
         at_once = max(1, VALUES_AT_ONCE // max(1, self.flat.template.size))
-        for start in range(0, len(batch), at_once):
-            part = slice(start, start + at_once)
-            gradients = self.of_each(Examples(batch.inputs[part], batch.labels[part]))
-            add_clipped(views, gradients, bound)
+        for part in batch.in_batches(at_once):
+            add_clipped(views, self.of_each(part), bound)
         return total
 
 

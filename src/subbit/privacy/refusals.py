@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key, torch_randomness
-from subbit.data.examples import Examples
 from subbit.models.flat import FlatModel
 from subbit.models.task import Task
 from subbit.privacy.per_sample import PerSampleGradients
@@ -42,10 +40,9 @@ def _refuse_what_cannot_be_vectorised(task: Task, gradients: PerSampleGradients)
 
     handles = [watch(name, layer) for name, layer in module.named_modules()]
     task.flat.training_mode()
-    inputs = torch.zeros((2, *task.input_shape), dtype=task.input_type)
     try:
         with torch_randomness(derive_key(task.seed, "privacy-trial")):
-            gradients.of_each(Examples(inputs, torch.zeros(2, dtype=torch.int64)))
+            gradients.of_each(task.form.zeros(2))
     except Exception as error:
         name, layer = entered[-1]
         reason = str(error).strip().partition("\n")[0]

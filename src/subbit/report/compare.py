@@ -1,4 +1,4 @@
-"""Runs the same job for several methods and seeds: one table of accuracy, bytes in both directions and time."""
+"""Runs the same job for several methods and seeds: one table of scores, bytes in both directions and time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from subbit.config.resolve import Settings, contender_words, resolve, resolve_co
 from subbit.core.errors import ConfigError
 from subbit.core.values import split_assignment
 from subbit.methods.names import find_method
+from subbit.report.frontier import scores_by_round
 
 MEGABYTE = 1e6
 
@@ -109,10 +110,11 @@ def condense(summaries: Sequence[Mapping[str, Any]], target: float | None) -> di
         found = values(name)
         return statistics.fmean(found) if found else None
 
-    row: dict[str, Any] = {
-        "accuracy": mean("accuracy"),
-        "accuracy_spread": statistics.stdev(values("accuracy")) if len(summaries) > 1 else 0.0,
-        "accuracy_before": mean("accuracy_before"),
+    spread = statistics.stdev(values("score")) if len(summaries) > 1 else 0.0
+    row: dict[str, Any] = {"score_name": summaries[0]["score_name"]}
+    for name in ("score", "accuracy") if row["score_name"] == "accuracy" else ("score",):
+        row |= {name: mean("score"), f"{name}_spread": spread, f"{name}_before": mean("score_before")}
+    row |= {
         "parameters": summaries[0]["parameters"],
         "uplink_bpp": mean("uplink_bpp"),
         "downlink_bpp": mean("downlink_bpp"),
@@ -136,17 +138,19 @@ def condense(summaries: Sequence[Mapping[str, Any]], target: float | None) -> di
 
 
 def megabytes_to(summary: Mapping[str, Any], target: float) -> float | None:
-    """Megabytes in both directions, one-off costs included, until the first evaluation at or above the target."""
-    for accuracy, total in zip(summary["accuracy_by_round"], summary["bytes_by_round"], strict=True):
-        if accuracy is not None and accuracy >= target:
+    """Megabytes in both directions, one-off costs included, until the first score at least as good as the target."""
+    higher = summary.get("higher_is_better", True)
+    for score, total in zip(scores_by_round(summary), summary["bytes_by_round"], strict=True):
+        if score is not None and (score >= target if higher else score <= target):
             return float(total) / MEGABYTE
     return None
 
 
-def accuracy_cell(row: Mapping[str, Any], seeds: int, digits: int) -> str:
+def score_cell(row: Mapping[str, Any], seeds: int, digits: int) -> str:
     """A mean and, for more than one seed, its standard deviation."""
-    spread = f" ± {row['accuracy_spread']:.{digits}f}" if seeds > 1 else ""
-    return f"{row['accuracy']:.{digits}f}{spread}"
+    name = "score" if "score" in row else "accuracy"
+    spread = f" ± {row[f'{name}_spread']:.{digits}f}" if seeds > 1 else ""
+    return f"{row[name]:.{digits}f}{spread}"
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
@@ -162,15 +166,23 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         padding=(0, 1, 0, 0),
     )
     table.add_column("method", overflow="fold", min_width=10)
-    headings = ["accuracy", "before", "up bpp", "down bpp", "up MB", "down MB", "once MB"]
+    headings = [
+        next(iter(rows.values())).get("score_name", "accuracy"),
+        "before",
+        "up bpp",
+        "down bpp",
+        "up MB",
+        "down MB",
+        "once MB",
+    ]
     headings += [f"MB to {target:.3g}"] if target is not None else []
     headings += ["hours on " + "/".join(f"{rate:g}" for rate in sorted(links)) + " Mbit/s"] if links else []
     for heading in [*headings, "false flips", "seconds"]:
         table.add_column(heading.replace(" ", "\n", 1), justify="right", no_wrap=True)
     for label, row in rows.items():
         cells = [
-            accuracy_cell(row, comparison["seeds"], digits=4),
-            f"{row['accuracy_before']:.4f}",
+            score_cell(row, comparison["seeds"], digits=4),
+            f"{row.get('score_before', row.get('accuracy_before')):.4f}",
             f"{row['uplink_bpp']:.4f}",
             f"{row['downlink_bpp']:.3f}",
             f"{row['uplink_mb']:.2f}",

@@ -1,4 +1,4 @@
-"""Accuracy against megabytes in both directions, as SVG text: which method is best at which cost.
+"""The score against megabytes in both directions, as SVG text: which method is best at which cost.
 
 One line per method, a point per evaluated round, means over seeds. The byte axis is logarithmic, since methods differ
 by factors. Bytes are those of the runs' frames, one-off costs included.
@@ -19,7 +19,7 @@ DASHES = ("", "7 3", "2 3")
 """Line styles; with seven colours, more than enough combinations to tell lines apart."""
 
 Point = tuple[float, float]
-"""Megabytes and accuracy."""
+"""Megabytes and score."""
 
 
 def frontier_plot(comparison: Mapping[str, Any]) -> str:
@@ -30,7 +30,8 @@ def frontier_plot(comparison: Mapping[str, Any]) -> str:
     low, high = (bound(math.log10(point[0]) for point in points) for bound in (min, max))
     bottom, top = (bound(point[1] for point in points) for bound in (min, max))
     axes = _Axes(low, max(high, low + 0.1), bottom, max(top, bottom + 0.01))
-    drawn = axes.grid()
+    first = next(iter(comparison["runs"].values()))[0]
+    drawn = axes.grid(first.get("score_name", "accuracy"))
     if comparison.get("target") is not None:
         y = axes.y(float(comparison["target"]))
         drawn.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - LEGEND}" stroke="black" stroke-dasharray="4 4"/>')
@@ -40,16 +41,22 @@ def frontier_plot(comparison: Mapping[str, Any]) -> str:
     return _svg(drawn)
 
 
+def scores_by_round(summary: Mapping[str, Any]) -> Sequence[float | None]:
+    """Summaries of earlier versions only have accuracies."""
+    found: Sequence[float | None] = summary.get("score_by_round", summary.get("accuracy_by_round", ()))
+    return found
+
+
 def mean_curve(runs: Sequence[Mapping[str, Any]]) -> list[Point]:
     """Means over seeds of the rounds that all of them evaluated, without points at zero bytes."""
     curve = []
-    for megabytes, accuracies in zip(
+    for megabytes, scores in zip(
         zip(*(run["bytes_by_round"] for run in runs), strict=False),
-        zip(*(run["accuracy_by_round"] for run in runs), strict=False),
+        zip(*(scores_by_round(run) for run in runs), strict=False),
         strict=True,
     ):
-        if None not in accuracies and all(megabytes):
-            curve.append((statistics.fmean(megabytes) / 1e6, statistics.fmean(accuracies)))
+        if None not in scores and all(megabytes):
+            curve.append((statistics.fmean(megabytes) / 1e6, statistics.fmean(scores)))
     return curve
 
 
@@ -61,12 +68,12 @@ class _Axes:
         share = (math.log10(megabytes) - self.low) / (self.high - self.low)
         return LEFT + share * (WIDTH - LEGEND - LEFT)
 
-    def y(self, accuracy: float) -> float:
-        share = (accuracy - self.bottom) / (self.top - self.bottom)
+    def y(self, score: float) -> float:
+        share = (score - self.bottom) / (self.top - self.bottom)
         return HEIGHT - BOTTOM - share * (HEIGHT - BOTTOM - TOP)
 
-    def grid(self) -> list[str]:
-        """A line and a label for every 1, 2 and 5 of every power of ten, and for every even step of accuracy."""
+    def grid(self, score: str) -> list[str]:
+        """A line and a label for every 1, 2 and 5 of every power of ten, and for every even step of the score."""
         drawn = []
         powers = range(math.floor(self.low), math.ceil(self.high) + 1)
         for megabytes in (digit * 10.0**power for power in powers for digit in (1, 2, 5)):
@@ -81,14 +88,14 @@ class _Axes:
             drawn.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number * step:.2f}</text>')
         middle = (LEFT + WIDTH - LEGEND) / 2
         drawn.append(f'<text x="{middle}" y="{HEIGHT - 10}" text-anchor="middle">MB both ways, all clients</text>')
-        drawn.append(f'<text x="{LEFT - 45}" y="{TOP - 18}">accuracy</text>')
+        drawn.append(f'<text x="{LEFT - 45}" y="{TOP - 18}">{escape(score)}</text>')
         return drawn
 
 
 def _line(axes: _Axes, number: int, label: str, line: Sequence[Point]) -> list[str]:
     colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
     style = f'stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}" fill="none"'
-    places = [(axes.x(megabytes), axes.y(accuracy)) for megabytes, accuracy in line]
+    places = [(axes.x(megabytes), axes.y(score)) for megabytes, score in line]
     row = TOP + 10 + 20 * number
     left = WIDTH - LEGEND + 16
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from subbit.codecs import Kind
 from subbit.codecs.packed import count_ones
 from subbit.core.errors import SubbitError
 from subbit.methods.method import Method, State, Turn, Update
+from subbit.objectives.objective import add_up
 from subbit.runtime.client_memory import Memory, turn_number
 from subbit.runtime.downlink import receive
 from subbit.runtime.high_loss import own_loss, pack_loss
@@ -20,6 +22,7 @@ from subbit.runtime.messages import Failure, Frames, Order, Reply, decode_parts,
 from subbit.runtime.workplace import Workplace
 from subbit.wire.channel import up
 
+TALLY = "tally-"
 leave_compiler_out()  # In every process that trains clients.
 
 
@@ -32,7 +35,7 @@ def client_turn(workplace: Workplace, order: Order) -> Reply:
         data, turn = workplace.problem.client_data(order.client), Turn(order.round_number, order.client, memory)
         if order.purpose == "evaluate":
             method.personalise(view, data, turn)
-            return _own_accuracy(workplace, order.client)
+            return _own_tally(workplace, order.client)
         if order.purpose == "loss":
             return Reply(order.client, (pack_loss(method, own_loss(method, view, data, turn), turn),))
         update = method.train(view, data, turn)
@@ -82,10 +85,11 @@ def _false_flips(method: Method[Any], order: Order, update: Update, frames: Fram
     return {"false_flips": sum(count_ones(decoded[part.name] & ~update.payloads[part.name]) for part in lossy)}
 
 
-def _own_accuracy(workplace: Workplace, client: int) -> Reply:
-    """How many of the client's own test examples its network, as written to the module, classifies correctly."""
-    correct = workplace.correct(workplace.problem.own_test(client))
-    return Reply(client, observations={"correct": float(correct.sum()), "examples": float(correct.size)})
+def _own_tally(workplace: Workplace, client: int) -> Reply:
+    """How the client's network, as written to the module, does on its own test examples: the objective's sums."""
+    tallies = workplace.tally(workplace.problem.own_test(client))
+    sums: Iterable[float] = add_up(tallies) if len(tallies) else ()
+    return Reply(client, observations={f"{TALLY}{place}": float(value) for place, value in enumerate(sums)})
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class EvaluationOrder:
     stop: int
 
 
-def evaluation_turn(workplace: Workplace, order: EvaluationOrder) -> NDArray[np.bool_]:
-    """Which of the examples the network classifies correctly."""
+def evaluation_turn(workplace: Workplace, order: EvaluationOrder) -> NDArray[np.float64]:
+    """How the network does on each example."""
     workplace.write_network(order.state, order.network, order.key, order.head)
-    return workplace.correct(np.arange(order.start, order.stop))
+    return workplace.tally(np.arange(order.start, order.stop))

@@ -40,8 +40,8 @@ class Engine(Protocol):
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         """Replies as they arrive, in any order, one per order."""
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
-        """Which examples of each order the network classifies correctly."""
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.float64]]:
+        """How the network does on the examples of each order."""
 
     def close(self) -> None: ...
 
@@ -56,7 +56,7 @@ class InProcess:
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         return map(partial(client_turn, self._workplace), orders)
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.float64]]:
         return [evaluation_turn(self._workplace, order) for order in orders]
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Workers:
             else:
                 yield _opened(reply)
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.float64]]:
         found = {}
         for position, correct in self._pool.answers(_worker_evaluation, _packed(orders), EVALUATION_TRIES):
             if isinstance(correct, Died):
@@ -125,7 +125,7 @@ def _worker_turn(order: Order) -> Reply:
     return _packed([client_turn(_here(), _opened(order))])[0]
 
 
-def _worker_evaluation(order: EvaluationOrder) -> NDArray[np.bool_]:
+def _worker_evaluation(order: EvaluationOrder) -> NDArray[np.float64]:
     return evaluation_turn(_here(), _opened(order))
 
 

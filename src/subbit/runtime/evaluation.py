@@ -1,15 +1,16 @@
-"""Accuracy of a network: on the whole test set, or as the mean over clients, each on its own test set."""
+"""Scores of a network: on the whole test set, or as the mean over clients, each on its own test set."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from subbit.core.errors import ConfigError, QuorumError
 from subbit.core.randomness import derive_key
-from subbit.runtime.client import EvaluationOrder
+from subbit.objectives.objective import Objective, Sums, add_up
+from subbit.runtime.client import TALLY, EvaluationOrder
 from subbit.runtime.downlink import make_downlink
 from subbit.runtime.engines import Engine
 from subbit.runtime.messages import Failure
@@ -20,12 +21,17 @@ EVALUATION_SLICE = 512  # Fixed, so that the slices do not depend on the number 
 
 
 @dataclass(frozen=True)
-class Accuracy:
-    mean: float
+class Evaluation:
+    scores: dict[str, float]
+    """The objective's scores by name; the first is the score of the run."""
     by_client: dict[int, float] | None = None
-    """Accuracy of each client on its own test set, with personal evaluation."""
+    """Score of each client on its own test set, with personal evaluation."""
     failures: dict[int, Failure] = field(default_factory=dict)
     """Clients that could not be evaluated; they are not in the mean."""
+
+    @property
+    def score(self) -> float:
+        return next(iter(self.scores.values()))
 
 
 def is_personal(workplace: Workplace) -> bool:
@@ -37,30 +43,31 @@ def is_personal(workplace: Workplace) -> bool:
 
 def evaluate(
     workplace: Workplace, engine: Engine, state: ServerState, network: str, *, before: bool = False
-) -> Accuracy:
+) -> Evaluation:
     """Evaluate the given network or, with `before`, the module with its head before the main phase."""
-    method = workplace.method("main")
-    if not is_personal(workplace):
-        return Accuracy(float(_correct(workplace, engine, state, network, before).mean()))
-    if method.personal and not before:
-        return _mean(*_own_networks(workplace, engine, state))
+    method, problem, personal = workplace.method("main"), workplace.problem, is_personal(workplace)
+    if personal and method.personal and not before:
+        return _mean(problem.objective, *_own_networks(workplace, engine, state))
+    tallies = _tallies(workplace, engine, state, network, before)
+    if not personal:
+        return Evaluation(problem.objective.scores(add_up(tallies)))
     # One network for all, evaluated on the clients' test sets.
-    correct, problem = _correct(workplace, engine, state, network, before), workplace.problem
-    own = {client: correct[problem.own_test(client)] for client in problem.clients_with_data()}
-    return _mean({client: float(right.mean()) for client, right in own.items() if right.size})
+    own = {client: tallies[problem.own_test(client)] for client in problem.clients_with_data()}
+    return _mean(problem.objective, {client: add_up(rows) for client, rows in own.items() if len(rows)})
 
 
-def _mean(by_client: dict[int, float], failures: dict[int, Failure] | None = None) -> Accuracy:
+def _mean(objective: Objective, sums: dict[int, Sums], failures: dict[int, Failure] | None = None) -> Evaluation:
     """Every client has the same weight, regardless of its amount of data."""
-    if not by_client:
+    if not sums:
         raise QuorumError("no client has a test set of its own that could be evaluated")
-    return Accuracy(float(np.mean(list(by_client.values()))), by_client, failures or {})
+    scores = {client: objective.scores(found) for client, found in sums.items()}
+    names = next(iter(scores.values()))
+    mean = {name: float(np.mean([found[name] for found in scores.values()])) for name in names}
+    return Evaluation(mean, {client: next(iter(found.values())) for client, found in scores.items()}, failures or {})
 
 
-def _correct(
-    workplace: Workplace, engine: Engine, state: ServerState, network: str, before: bool
-) -> NDArray[np.float64]:
-    """For each test example whether it is correct; for the sampled network, the share of draws in which it is."""
+def _tallies(workplace: Workplace, engine: Engine, state: ServerState, network: str, before: bool) -> Sums:
+    """The objective's numbers for each test example; for the sampled network, their means over the draws."""
     run, examples = workplace.settings.run, len(workplace.problem.test)
     draws = run.evaluation_samples if network == "sampled" and not before else 1
     starts = range(0, examples, EVALUATION_SLICE)
@@ -77,26 +84,34 @@ def _correct(
         for start in starts
     ]
     answers = np.concatenate(engine.evaluate(orders))
-    correct: NDArray[np.float64] = answers.reshape(draws, examples).mean(axis=0)
-    return correct
+    mean: Sums = answers.reshape(draws, examples, -1).mean(axis=0)
+    return mean
 
 
 def _own_networks(
     workplace: Workplace, engine: Engine, state: ServerState
-) -> tuple[dict[int, float], dict[int, Failure]]:
-    """Evaluate clients as in a round; they reply with two numbers. Not counted as traffic, since training does not need
+) -> tuple[dict[int, Sums], dict[int, Failure]]:
+    """Evaluate clients as in a round; they reply with a few sums. Not counted as traffic, since training does not need
     it."""
     method, clients = workplace.method("main"), workplace.problem.clients_with_data()
     downlink = make_downlink(method, "main", state.method, state.broadcasts, state.next_round)
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
-    found: dict[int, float] = {}
+    found: dict[int, Sums] = {}
     failures: dict[int, Failure] = {}
     for reply in engine.train(make_orders(downlink, state, clients, head_frame, "evaluate")):
-        examples, correct = (reply.observations.get(name, -1.0) for name in ("examples", "correct"))
+        sums = read_sums(reply.observations)
         if reply.failure is not None:
             failures[reply.client] = reply.failure
-        elif examples > 0 and 0 <= correct <= examples:
-            found[reply.client] = correct / examples
-        elif examples:  # Clients without test examples are skipped.
-            failures[reply.client] = Failure("value", f"{correct:g} of {examples:g} examples right")
+        elif len(sums) and workplace.problem.objective.possible(sums):
+            found[reply.client] = sums
+        elif len(sums):  # Clients without test examples are skipped.
+            failures[reply.client] = Failure(
+                "value", f"no network has these sums: {', '.join(map('{:g}'.format, sums))}"
+            )
     return dict(sorted(found.items())), dict(sorted(failures.items()))
+
+
+def read_sums(observations: Mapping[str, float]) -> Sums:
+    """The sums that a client reports; none if it says nothing of the kind."""
+    count = sum(f"{TALLY}{place}" in observations for place in range(len(observations)))
+    return np.array([observations.get(f"{TALLY}{place}", np.nan) for place in range(count)], dtype=np.float64)

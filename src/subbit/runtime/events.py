@@ -29,8 +29,12 @@ class Before:
 
     event: Literal["before"] = "before"
     """Kind of the event."""
-    accuracy: float
-    """Accuracy of the initial network, with its head fitted."""
+    score: float
+    """Score of the initial network, with its head fitted."""
+    scores: dict[str, float]
+    """All scores of the objective, by name."""
+    accuracy: float | None = None
+    """The score, where it is an accuracy (objective=classification)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +55,14 @@ class Round:
     """Clients that did not contribute and, if clients are selected by loss, those that did not report one."""
     observations: dict[str, float]
     """Training metrics of the method, e.g. `loss`: means over the clients that answered."""
-    accuracy: float | None
-    """Accuracy after the round; null if not evaluated."""
+    score: float | None
+    """Score after the round; null if not evaluated."""
     seconds: float
     """Duration from client selection to evaluation."""
+    scores: dict[str, float] | None = None
+    """All scores of the objective, by name; only if evaluated."""
+    accuracy: float | None = None
+    """The score, where it is an accuracy (objective=classification); only if evaluated."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,11 +4,12 @@ Cho, Wang, Joshi: "Towards Understanding Biased Client Selection in Federated Le
 paper 001 draws 20 clients and trains 10.
 
     server  draws `drawn` clients uniformly, like participants, and sends them the broadcast
-    client  the mean cross entropy of that network on its own training data: one float32 in its own frame
+    client  the mean loss of that network on its own training data: one float32 in its own frame
     server  the clients with the highest loss (ties: the lower number) are sent their orders for the round
 
-Losses are self-reported. So that no client can get itself selected in every round, losses above `loss_cap` count as
-equal and are ranked at random, and a client selected `MOST_IN_A_ROW` times in a row is ranked last the next time.
+Losses are self-reported. So that no client can get itself selected in every round, losses above
+`Objective.highest_loss` count as equal and are ranked at random, and a client selected `MOST_IN_A_ROW` times in a row
+is ranked last the next time.
 
 Each client asked costs a broadcast, which the ledger counts, as well as the replies. Clients keep nothing when asked,
 so the selected ones are sent the broadcast again. The server also learns the loss of each individual client.
@@ -22,13 +23,11 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
-from torch.nn import functional
 
 from subbit.codecs import make_codec
 from subbit.core.errors import ConfigError, FrameError, PayloadError
 from subbit.core.randomness import derive_key
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.local.training import TrainingError
 from subbit.methods.method import Method, Turn
 from subbit.runtime.messages import Frames, channel_of
@@ -59,18 +58,13 @@ def check_selection(method: Method[Any], drawn: int) -> None:
         )
 
 
-def own_loss(method: Method[Any], view: Any, data: Examples, turn: Turn) -> float:
-    """The mean cross entropy of the broadcast network, or of the client's own network for personal methods."""
+def own_loss(method: Method[Any], view: Any, data: Data, turn: Turn) -> float:
+    """The mean loss of the broadcast network, or of the client's own network for personal methods."""
     if method.personal:
         method.personalise(view, data, turn)
     else:
         method.write_broadcast(view)
-    flat, total = method.task.flat, 0.0
-    flat.evaluation_mode()
-    with torch.no_grad():
-        for batch in data.in_batches(BATCH):
-            total += float(functional.cross_entropy(method.task.outputs(batch), batch.labels, reduction="sum"))
-    loss = total / len(data)
+    loss = method.task.mean_loss(data, BATCH)
     if not np.isfinite(loss):
         raise TrainingError(f"the loss of the broadcast network is {loss}")
     return loss
@@ -86,14 +80,10 @@ def unpack_loss(method: Method[Any], frames: Frames, round_number: int, client: 
         raise FrameError("length", f"the message has {len(frames)} frames, expected one, with a loss")
     payload, _ = channel_of(method, "main", LOSS).unpack(frames[0], up(round_number, client))
     loss = float(payload[0])
-    if not loss >= 0:
-        raise PayloadError(f"a loss of {loss}: cross entropy is 0 or more", "value")
+    lowest = method.task.objective.losses_from
+    if not loss >= lowest:
+        raise PayloadError(f"a loss of {loss}: needs {lowest:g} or more", "value")
     return loss
-
-
-def loss_cap(classes: int) -> float:
-    """Five times the loss of random guessing; higher losses are not told apart."""
-    return 5 * math.log(max(2, classes))
 
 
 def of_highest_loss(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,47 +13,74 @@ from torch import nn
 from subbit.config.schema import GIVEN, RunConfig
 from subbit.core.errors import ConfigError
 from subbit.core.randomness import derive_key
-from subbit.data import Examples, SplitSummary, load_dataset, partition, summarise_split
+from subbit.data import Data, Examples, SplitSummary, load_dataset, partition, summarise_split
+from subbit.data.form import Form, form_of
 from subbit.models import load_classifier
 from subbit.models.load_model import is_small
+from subbit.objectives import Objective, find_objective
+from subbit.objectives.classes import Classification
 
 
 @dataclass(frozen=True)
 class Problem:
     module: nn.Module
-    train: Examples
+    train: Data
     parts: tuple[NDArray[np.int64], ...]
     """Indices of each client's training examples. A client may have none."""
-    test: Examples
+    test: Data
     classes: int
     pretrained: bool
     model_name: str
     dataset_name: str
+    objective: Objective = field(default_factory=Classification)
+    own_tests: tuple[NDArray[np.int64], ...] | None = None
+    """Positions of each client's own examples in the test set, where it is known whose they are."""
 
     @property
     def clients(self) -> int:
         return len(self.parts)
 
-    def client_data(self, client: int) -> Examples:
+    def client_data(self, client: int) -> Data:
         return self._numbered[0].select(self.parts[client])
 
-    def test_data(self, examples: NDArray[np.int64]) -> Examples:
-        return self._numbered[1].select(examples)
+    def test_batch(self, examples: NDArray[np.int64]) -> Examples:
+        return self._numbered[1].batch(examples)
 
     @cached_property
-    def _numbered(self) -> tuple[Examples, Examples]:
-        """The training and the test examples, numbered one after the other."""
+    def _numbered(self) -> tuple[Data, Data]:
+        """The training and the test examples; those in memory are numbered one after the other."""
+        if not isinstance(self.train, Examples) or not isinstance(self.test, Examples):
+            return self.train, self.test
         train, test = len(self.train), len(self.test)
         rows = torch.arange(train + test)
         return replace(self.train, rows=rows[:train]), replace(self.test, rows=rows[train:])
 
+    @property
+    def examples(self) -> Examples:
+        """The training examples, where they are in memory."""
+        if not isinstance(self.train, Examples):
+            raise ConfigError("this needs a data set in memory, not one that is read batch by batch")
+        return self.train
+
+    def some(self, count: int) -> Examples:
+        """The first examples, to try a module on."""
+        return self.train.batch(np.arange(min(count, len(self.train))))
+
+    @cached_property
+    def form(self) -> Form:
+        return form_of(self.some(1))
+
     def own_test(self, client: int) -> NDArray[np.int64]:
         """The client's own test set.
 
-        If all its examples have one owner, and that owner has test examples: those; otherwise all test examples of the
-        client's classes.
+        Where it is known: its own examples. If all its examples have one owner, and that owner has test examples:
+        those; otherwise all test examples of the client's classes.
         """
+        if self.own_tests is not None:
+            return self.own_tests[client]
         held = self.parts[client]
+        if not isinstance(self.train, Examples) or not isinstance(self.test, Examples) or not self.has_classes:
+            raise ConfigError("evaluate=personal: give each client's own test set (fine_tune: client_tests=[...])")
         if self.train.owners is not None and len(held):
             owners = {self.train.owners[example] for example in held}
             own = self._tests_of_owners.get(owners.pop()) if len(owners) == 1 else None
@@ -65,7 +92,8 @@ class Problem:
     @cached_property
     def _tests_of_owners(self) -> dict[str, NDArray[np.int64]]:
         positions: dict[str, list[int]] = {}
-        for position, owner in enumerate(self.test.owners or ()):
+        owners = self.test.owners if isinstance(self.test, Examples) else None
+        for position, owner in enumerate(owners or ()):
             positions.setdefault(owner, []).append(position)
         return {owner: np.array(own, dtype=np.int64) for owner, own in positions.items()}
 
@@ -73,7 +101,12 @@ class Problem:
         return [client for client, part in enumerate(self.parts) if len(part)]
 
     def split_summary(self) -> SplitSummary:
-        return summarise_split(self.train.labels, list(self.parts), self.classes)
+        labels = self.train.labels if isinstance(self.train, Examples) and self.has_classes else None
+        return summarise_split(labels, list(self.parts), self.classes)
+
+    @property
+    def has_classes(self) -> bool:
+        return isinstance(self.objective, Classification)
 
 
 def build_problem(run: RunConfig) -> Problem:
@@ -99,7 +132,7 @@ def build_problem(run: RunConfig) -> Problem:
         pretrained=run.pretrained,
         pooling=run.pooling,
         revision=run.revision,
-        input_shape=tuple(dataset.train.inputs.shape[1:]),
+        input_shape=tuple(dataset.train.tensor.shape[1:]),
     )
     return Problem(
         module=module,
@@ -110,4 +143,5 @@ def build_problem(run: RunConfig) -> Problem:
         pretrained=run.pretrained and not is_small(run.model),
         model_name=run.model,
         dataset_name=dataset.name,
+        objective=find_objective(run.objective),
     )

@@ -52,12 +52,20 @@ class Summary:
     """Seed of all randomness, except noise drawn from the operating system."""
     parameters: int
     """Number of trained parameters, the denominator of bits per parameter."""
-    accuracy: float
-    """Accuracy of `network` after the last round."""
-    accuracy_before: float
-    """Accuracy before the first round, with the head fitted."""
+    objective: str
+    """What the loss and the scores are, as in `subbit list objectives`."""
+    score_name: str
+    """Name of the score, e.g. `accuracy`."""
+    higher_is_better: bool
+    """Whether a higher score is better."""
+    score: float
+    """Score of `network` after the last round."""
+    score_before: float
+    """Score before the first round, with the head fitted."""
+    scores: dict[str, float]
+    """All scores of the objective after the last round, by name."""
     network: str
-    """Which of the method's networks `accuracy` and `accuracy_by_round` refer to."""
+    """Which of the method's networks `score` and `score_by_round` refer to."""
     uplink_bpp: float
     """Bits per parameter that a client sends per round, including headers, excluding one-off costs."""
     downlink_bpp: float
@@ -77,8 +85,8 @@ class Summary:
     """Number of failed client turns by cause."""
     codecs: Codecs
     """Codecs of the messages."""
-    accuracy_by_round: tuple[float | None, ...]
-    """Accuracy after each round; null if not evaluated."""
+    score_by_round: tuple[float | None, ...]
+    """Score after each round; null if not evaluated."""
     bytes_by_round: tuple[int, ...]
     """Cumulative bytes after each round."""
     seconds: float
@@ -89,10 +97,20 @@ class Summary:
     """Hash of the trained network's state dict; the same for the same job, regardless of workers and resuming."""
     versions: dict[str, str]
     """Versions of Python and of the packages that affect the results."""
+    network_scores: dict[str, float] = field(default_factory=dict, metadata={PREFIX: "score_"})
+    """Score of each network after the last round, for methods with several networks, e.g. `score_expected`."""
+    score_by_client: dict[int, float] | None = None
+    """Score of each client on its own test set, with personal evaluation: `score` is their mean."""
+    accuracy: float | None = None
+    """With objective=classification, where the score is the accuracy: the same as `score`."""
+    accuracy_before: float | None = None
+    """Likewise: the same as `score_before`."""
+    accuracy_by_round: tuple[float | None, ...] | None = None
+    """Likewise: the same as `score_by_round`."""
     accuracies: dict[str, float] = field(default_factory=dict, metadata={PREFIX: "accuracy_"})
-    """Accuracy of each network after the last round, for methods with several networks, e.g. `accuracy_expected`."""
+    """Likewise: the same as `score_NETWORK`, e.g. `accuracy_expected`."""
     accuracy_by_client: dict[int, float] | None = None
-    """Accuracy of each client on its own test set, with personal evaluation: `accuracy` is their mean."""
+    """Likewise: the same as `score_by_client`."""
     not_evaluated: dict[str, int] | None = None
     """How often a client's own network could not be evaluated, by cause; only if it happened."""
     link_mbit: float | None = None

@@ -17,7 +17,7 @@ from subbit.methods.method import Method, State
 from subbit.runtime.client_memory import NO_MEMORY, turn_number
 from subbit.runtime.downlink import Broadcasts, Downlink, make_downlink
 from subbit.runtime.engines import Engine
-from subbit.runtime.high_loss import LOSS, count_choices, loss_cap, of_highest_loss, unpack_loss
+from subbit.runtime.high_loss import LOSS, count_choices, of_highest_loss, unpack_loss
 from subbit.runtime.intake import Intake, Usable
 from subbit.runtime.messages import Failure, Frames, Order, Phase, Purpose, Reply, parts_of
 from subbit.wire.channel import Part
@@ -92,7 +92,9 @@ def run_round(
         losses = _ask_losses(method, state, engine, ledger, questions, failures)
         _require_quorum(len(losses), len(clients), cohort.quorum, failures, number, phase)
         key = derive_key(method.task.seed, "equal-losses", number)
-        participants = of_highest_loss(losses, asked, state.chosen, loss_cap(method.task.classes), key)
+        participants = of_highest_loss(
+            losses, asked, state.chosen, method.task.objective.highest_loss(method.task.classes), key
+        )
         count_choices(state.chosen, losses, participants)
     orders = make_orders(downlink, state, participants, head_frame)
     _enter_downlink(ledger, method, orders)

@@ -20,7 +20,7 @@ from subbit.core.errors import ConfigError, RunFolderError
 from subbit.core.json_records import as_json
 from subbit.runtime.client_memory import ClientMemories, Memories, MemoriesInRam
 from subbit.runtime.engines import Engine, InProcess, Workers
-from subbit.runtime.evaluation import Accuracy, evaluate, is_personal
+from subbit.runtime.evaluation import Evaluation, evaluate, is_personal
 from subbit.runtime.events import Before, Event, Failed, HeadRound, MainRound
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.link import link_seconds
@@ -42,7 +42,8 @@ class Progress:
     phase: str
     round_number: int
     rounds: int
-    accuracy: float | None
+    score: float | None
+    score_name: str
     uplink_bpp: float
     total_bytes: int
 
@@ -59,7 +60,16 @@ class Result:
     """The summary, typed."""
 
     @property
+    def score(self) -> float:
+        return self.numbers.score
+
+    @property
     def accuracy(self) -> float:
+        """Raises `AttributeError` where the score is not an accuracy."""
+        if self.numbers.accuracy is None:
+            raise AttributeError(
+                f"accuracy: the score of objective={self.numbers.objective} is {self.numbers.score_name}"
+            )
         return self.numbers.accuracy
 
     @property
@@ -113,8 +123,8 @@ def run_job(
         _main_phase(workplace, state, engine, ledger, events, folder, report)
         method = workplace.method("main")
         networks = (method.primary_network,) if is_personal(workplace) else method.networks
-        accuracies = {network: evaluate(workplace, engine, state, network) for network in networks}
-        numbers = summarise(workplace, state, ledger, events, accuracies, time.monotonic() - started)
+        evaluations = {network: evaluate(workplace, engine, state, network) for network in networks}
+        numbers = summarise(workplace, state, ledger, events, evaluations, time.monotonic() - started)
         summary = as_json(numbers)
         if folder is not None:
             folder.write_summary(summary)
@@ -187,19 +197,20 @@ def _main_phase(
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
     if not any(isinstance(event, Before) for event in events):
         before = evaluate(workplace, engine, state, method.primary_network, before=True)
-        events.append(Before(accuracy=before.mean))
+        events.append(Before(score=before.score, scores=before.scores, accuracy=before.scores.get("accuracy")))
     cohort = Cohort(workplace.problem.clients_with_data(), run.quorum, workplace.drawn)
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
         outcome = run_round(method, state, engine, ledger, cohort, head_frame, workplace.refuse_useless)
-        accuracy: Accuracy | None = None
+        found: Evaluation | None = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
-            accuracy = evaluate(workplace, engine, state, method.primary_network)
-        event = _main_round(workplace, number, outcome, accuracy, time.monotonic() - started, ledger)
+            found = evaluate(workplace, engine, state, method.primary_network)
+        event = _main_round(workplace, number, outcome, found, time.monotonic() - started, ledger)
         events.append(event)
         _save(folder, state, ledger, events)
         if report is not None:
-            report(Progress("main", number, run.rounds, event.accuracy, event.uplink_bpp, event.total_bytes))
+            name = "score" if event.scores is None else next(iter(event.scores))
+            report(Progress("main", number, run.rounds, event.score, name, event.uplink_bpp, event.total_bytes))
 
 
 def _head_round(workplace: Workplace, report: RoundReport, seconds: float, ledger: Ledger) -> HeadRound:
@@ -209,14 +220,14 @@ def _head_round(workplace: Workplace, report: RoundReport, seconds: float, ledge
         answered=len(report.answered),
         failures=_named(report.failures),
         observations=report.observations,
-        accuracy=None,
+        score=None,
         seconds=round(seconds, 3),
         link_seconds=_link_seconds(workplace, ledger),
     )
 
 
 def _main_round(
-    workplace: Workplace, number: int, report: RoundReport, accuracy: Accuracy | None, seconds: float, ledger: Ledger
+    workplace: Workplace, number: int, report: RoundReport, found: Evaluation | None, seconds: float, ledger: Ledger
 ) -> MainRound:
     """The ledger covers the rounds up to this one."""
     return MainRound(
@@ -225,9 +236,11 @@ def _main_round(
         answered=len(report.answered),
         failures=_named(report.failures),
         observations=report.observations,
-        accuracy=None if accuracy is None else accuracy.mean,
+        score=None if found is None else found.score,
         seconds=round(seconds, 3),
-        not_evaluated=None if accuracy is None else _named(accuracy.failures) or None,
+        scores=None if found is None else found.scores,
+        accuracy=None if found is None else found.scores.get("accuracy"),
+        not_evaluated=None if found is None else _named(found.failures) or None,
         uplink_bpp=ledger.uplink_bpp(workplace.method("main").size),
         total_bytes=ledger.totals.total_bytes,
         link_seconds=_link_seconds(workplace, ledger),

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from subbit.core.randomness import derive_key
 from subbit.models import model_sha256
 from subbit.privacy.report import PrivacyReport, privacy_report
-from subbit.runtime.evaluation import Accuracy
+from subbit.runtime.evaluation import Evaluation
 from subbit.runtime.events import Before, Event, MainRound
 from subbit.runtime.link import SECONDS_PER_HOUR
 from subbit.runtime.results import Codecs, Summary
@@ -24,7 +24,7 @@ def summarise(
     state: ServerState,
     ledger: Ledger,
     events: list[Event],
-    accuracies: dict[str, Accuracy],
+    evaluations: dict[str, Evaluation],
     seconds: float,
 ) -> Summary:
     run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
@@ -35,7 +35,11 @@ def summarise(
     rounds = [event for event in events if not isinstance(event, Before)]
     main = [event for event in rounds if isinstance(event, MainRound)]
     failures = [failure for event in rounds for failure in event.failures]
-    totals, primary = ledger.totals, accuracies[method.primary_network]
+    totals, primary = ledger.totals, evaluations[method.primary_network]
+    before = next(event.score for event in events if isinstance(event, Before))
+    by_round = tuple(event.score for event in main)
+    networks = {name: found.score for name, found in evaluations.items()} if len(evaluations) > 1 else {}
+    is_accuracy = next(iter(primary.scores)) == "accuracy"
     link = [event.link_seconds for event in rounds if event.link_seconds is not None]
     return Summary(
         name=run.name,
@@ -50,8 +54,12 @@ def summarise(
         rounds=run.rounds,
         seed=run.seed,
         parameters=method.size,
-        accuracy=primary.mean,
-        accuracy_before=next(event.accuracy for event in events if isinstance(event, Before)),
+        objective=problem.objective.name,
+        score_name=next(iter(primary.scores)),
+        higher_is_better=problem.objective.higher_is_better,
+        score=primary.score,
+        score_before=before,
+        scores=primary.scores,
         network=method.primary_network,
         uplink_bpp=ledger.uplink_bpp(method.size),
         downlink_bpp=ledger.downlink_bpp(method.size),
@@ -65,15 +73,20 @@ def summarise(
             up=tuple(part.codec.name for part in method.up_parts()),
             down=tuple(part.codec.name for part in method.down_parts()),
         ),
-        accuracy_by_round=tuple(event.accuracy for event in main),
+        score_by_round=by_round,
         bytes_by_round=tuple(event.total_bytes for event in main),
         seconds=round(sum(event.seconds for event in rounds), 2),
         seconds_this_process=round(seconds, 2),
         model_sha256=model_sha256(workplace.module),
         versions=versions(),
-        accuracies={name: found.mean for name, found in accuracies.items()} if len(accuracies) > 1 else {},
-        accuracy_by_client=primary.by_client,
-        not_evaluated=_not_evaluated(main, accuracies) or None,
+        network_scores=networks,
+        score_by_client=primary.by_client,
+        accuracy=primary.score if is_accuracy else None,
+        accuracy_before=before if is_accuracy else None,
+        accuracy_by_round=by_round if is_accuracy else None,
+        accuracies=networks if is_accuracy else {},
+        accuracy_by_client=primary.by_client if is_accuracy else None,
+        not_evaluated=_not_evaluated(main, evaluations) or None,
         link_mbit=run.link_mbit,
         link_hours=None if run.link_mbit is None else sum(link) / SECONDS_PER_HOUR,
         privacy=_privacy(workplace, [client for event in rounds for client in event.participants]),
@@ -87,9 +100,9 @@ def _counted(causes: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(causes).items()))
 
 
-def _not_evaluated(rounds: list[MainRound], accuracies: dict[str, Accuracy]) -> dict[str, int]:
+def _not_evaluated(rounds: list[MainRound], evaluations: dict[str, Evaluation]) -> dict[str, int]:
     """Clients whose own network could not be evaluated; the mean is over the others."""
-    last = [failure.cause for accuracy in accuracies.values() for failure in accuracy.failures.values()]
+    last = [failure.cause for found in evaluations.values() for failure in found.failures.values()]
     return _counted(last + [failure.cause for event in rounds for failure in event.not_evaluated or ()])
 
 

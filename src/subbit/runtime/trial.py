@@ -9,6 +9,7 @@ from subbit.config.resolve import Settings
 from subbit.core.blame import one_line, place_of
 from subbit.core.errors import ModelError, PluginError, SubbitError
 from subbit.core.randomness import derive_key, torch_randomness
+from subbit.data.examples import Inputs
 from subbit.runtime.problem import Problem
 from subbit.runtime.workplace import Workplace
 
@@ -37,24 +38,33 @@ def _try_accumulator(workplace: Workplace) -> None:
 
 
 def try_module(module: nn.Module, problem: Problem) -> None:
-    inputs = problem.train.inputs[:TRIED]
-    found = f"inputs are {str(inputs.dtype).removeprefix('torch.')} {['n', *inputs.shape[1:]]}".replace("'", "")
+    batch, objective = problem.some(TRIED), problem.objective
+    inputs = batch.inputs
+    found = f"inputs are {_described(inputs)}"
     try:
         with torch.no_grad():
-            outputs = module(inputs)
+            outputs = objective.outputs(module, batch)
     except SubbitError:
         raise
     except Exception as error:
         advice = "; its forward gets uint8 images as they are: begin with inputs.float() / 255"
         raise ModelError(
             f"the module does not take these inputs: {one_line(error)}. The {found}"
-            f"{advice if inputs.dtype == torch.uint8 else ''}"
+            f"{advice if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 else ''}"
         ) from error
-    if not isinstance(outputs, Tensor):
-        raise ModelError(f"the module returns {type(outputs).__name__}; needs a tensor [n, classes] of logits")
-    shape = tuple(outputs.shape)
-    if len(shape) != 2 or shape[0] != len(inputs) or shape[1] < problem.classes:
-        raise ModelError(
-            f"the module returns {['n', *shape[1:]]}".replace("'", "")
-            + f" for {problem.classes} classes, and the {found}; needs one row [classes] of logits for each example"
-        )
+    with torch.no_grad():
+        try:
+            objective.check_outputs(outputs, batch, problem.classes)
+            tally = objective.tally(outputs, batch)
+        except SubbitError as error:
+            raise ModelError(f"{error}. The {found}") from None
+    if tally.shape[0] != len(batch) or tally.dim() != 2:
+        raise ModelError(f"objective {objective.name}: tally is {list(tally.shape)}; needs a row for each example")
+
+
+def _described(inputs: Inputs) -> str:
+    named = {"": inputs} if isinstance(inputs, Tensor) else inputs
+    return ", ".join(
+        f"{name} {str(tensor.dtype).removeprefix('torch.')} {['n', *tensor.shape[1:]]}".replace("'", "").strip()
+        for name, tensor in named.items()
+    )

@@ -18,6 +18,8 @@ from subbit.codecs import make_codec
 from subbit.config.resolve import Settings
 from subbit.core.errors import ConfigError, ModelError, SubbitError
 from subbit.core.randomness import derive_key
+from subbit.data import Examples
+from subbit.data.augment import Augmentation
 from subbit.exchange.exchange import State
 from subbit.local.training import Local
 from subbit.methods.heads import HEADS, HeadMethod, HeadParameters, find_linear_head
@@ -29,6 +31,7 @@ from subbit.models.find_prefix import PROBES, find_prefix
 from subbit.models.head_start import kaiming_
 from subbit.models.prefix_cache import PrefixCache
 from subbit.models.task import Task
+from subbit.objectives.objective import finite
 from subbit.runtime.client_memory import Memories, MemoriesInRam
 from subbit.runtime.high_loss import check_selection, share_of
 from subbit.runtime.messages import Frames, Phase
@@ -66,9 +69,13 @@ class Workplace:
             # The same initialisation as for the library's own models, for modules that come with a head.
             kaiming_(find_linear_head(self.module), derive_key(run.seed, "model"))
         self.fits_head = run.head in HEADS
+        if self.fits_head and not problem.has_classes:
+            raise ConfigError(
+                f"head={run.head} fits a classifier, but objective={run.objective}: use head=keep or head=kaiming"
+            )
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}
-        self._cache = PrefixCache(self.module)
+        self._cache = PrefixCache(self.module, problem.objective)
         self.opened: tuple[tuple[Phase, int, Frames], Any] | None = None
         """The last broadcast and what was decoded from it, the same for all clients of a round. They only read it."""
         head_names: set[str] = set()
@@ -130,10 +137,11 @@ class Workplace:
             clients=self.problem.clients,
             participants=min(eligible, share_of(run.participation, self.problem.clients)),
             pretrained=self.problem.pretrained,
-            input_shape=tuple(self.problem.train.inputs.shape[1:]),
-            input_type=self.problem.train.inputs.dtype,
+            form=self.problem.form,
             job=self.job,
             examples=tuple(len(part) for part in self.problem.parts),
+            objective=self.problem.objective,
+            augmentation=None if run.augment is None else Augmentation(run.augment),
             cache=self._cache,
         )
 
@@ -148,11 +156,12 @@ class Workplace:
     def open_cache(self, store: CacheStore | None = None) -> CacheStore | None:
         """Keep what the frozen layers compute, in the given store or a new one; none if there is nothing to keep."""
         run, problem = self.settings.run, self.problem
-        if run.cache == "off":
+        single = isinstance(problem.train, Examples) and isinstance(problem.test, Examples) and problem.form.is_single
+        if run.cache == "off" or not single or problem.objective.passes_labels:
             return None
         flat = self.method("main").task.flat
         head = () if self.head_template is None else self.head_template.names
-        prefix = find_prefix(flat, head, problem.train.inputs[: max(PROBES)])
+        prefix = find_prefix(flat, head, problem.some(max(PROBES)).tensor)
         if prefix is not None and store is None:
             rows, dtype = len(problem.train) + len(problem.test), KEPT_AS[run.cache]
             store = make_store((rows, prefix.width), dtype, int(run.cache_gb * 1e9), shared=run.workers > 1)
@@ -214,17 +223,17 @@ class Workplace:
         self.write_network(state, method.primary_network, 0, None)
         method.task.flat.evaluation_mode()
         with torch.no_grad():
-            outputs = self.module(self.problem.test.inputs[:PROBE])
-        if not bool(torch.isfinite(outputs).all()):
+            batch = self.problem.test_batch(np.arange(min(PROBE, len(self.problem.test))))
+            outputs = self.problem.objective.outputs(self.module, batch)
+        if not finite(outputs):
             raise SubbitError("the outputs of the network would not be finite")
 
-    def correct(self, examples: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these test examples the network, as written, classifies correctly."""
+    def tally(self, examples: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How the network, as written, does on each of these test examples: a row of the objective's numbers."""
         self.method("main").task.flat.evaluation_mode()
-        right = np.zeros(len(examples), dtype=bool)
+        rows = []
         with torch.no_grad():
             for start in range(0, len(examples), EVALUATION_BATCH):
-                part = slice(start, start + EVALUATION_BATCH)
-                batch = self.problem.test_data(examples[part])
-                right[part] = (self._cache.outputs(batch).argmax(dim=1) == batch.labels).numpy()
-        return right
+                batch = self.problem.test_batch(examples[start : start + EVALUATION_BATCH])
+                rows.append(self.problem.objective.tally(self._cache.outputs(batch), batch).numpy())
+        return np.concatenate(rows) if rows else np.zeros((0, 0))

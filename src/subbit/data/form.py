@@ -1,0 +1,57 @@
+"""The form of examples: names, types and shapes of inputs and labels, without their number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from subbit.core.errors import DataError
+from subbit.data.examples import Examples
+
+
+@dataclass(frozen=True)
+class TensorForm:
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    """Of one example."""
+
+    def zeros(self, count: int) -> Tensor:
+        return torch.zeros((count, *self.shape), dtype=self.dtype)
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Form:
+    inputs: tuple[tuple[str, TensorForm], ...]
+    """By name, in order; inputs that are one tensor have the name ''."""
+    labels: TensorForm
+
+    @property
+    def single(self) -> TensorForm:
+        """The form of the inputs, where they are one tensor."""
+        if len(self.inputs) != 1 or self.inputs[0][0]:
+            raise DataError(f"found inputs {self}; this needs inputs that are one tensor")
+        return self.inputs[0][1]
+
+    @property
+    def is_single(self) -> bool:
+        return [name for name, _ in self.inputs] == [""]
+
+    def zeros(self, count: int) -> Examples:
+        """So many examples of this form."""
+        tensors = {name: form.zeros(count) for name, form in self.inputs}
+        return Examples(tensors[""] if self.is_single else tensors, self.labels.zeros(count))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {form}".strip() for name, form in self.inputs)
+
+
+def form_of(examples: Examples) -> Form:
+    def form(tensor: Tensor) -> TensorForm:
+        return TensorForm(tensor.dtype, tuple(tensor.shape[1:]))
+
+    return Form(tuple((name, form(tensor)) for name, tensor in examples.tensors().items()), form(examples.labels))
