@@ -28,6 +28,7 @@ from torch import nn
 import subbit.runtime.intake as intake_module
 from subbit.config.resolve import resolve
 from subbit.core.randomness import derive_key, numpy_generator, torch_generator, torch_randomness
+from subbit.data.form import Form, TensorForm
 from subbit.methods.method import Method, State
 from subbit.methods.names import find_method
 from subbit.models.flat import FlatModel
@@ -131,8 +132,7 @@ def make_method(label: str, size: int, clients: int) -> Method[Any]:
         clients=clients,
         participants=clients,
         pretrained=True,
-        input_shape=(size,),
-        input_type=torch.float32,
+        form=Form((("", TensorForm(torch.float32, (size,))),), TensorForm(torch.int64, ())),
     )
     return find_method(settings.run.method)(settings.parameters, task)
 

@@ -22,6 +22,7 @@ from subbit.models.cache_store import CacheStore, make_store
 from subbit.models.find_prefix import find_prefix
 from subbit.models.flat import FlatModel
 from subbit.models.prefix_cache import PrefixCache
+from subbit.objectives.classes import Classification
 from subbit.runtime.run import run_job
 
 EXAMPLES, WIDTH = 70, 300
@@ -52,7 +53,7 @@ def cached(by_size: bool = False, dtype: torch.dtype = torch.float32) -> tuple[P
     assert prefix is not None
     store = make_store((EXAMPLES, prefix.width), dtype, 1 << 30, shared=False)
     assert store is not None
-    cache = PrefixCache(flat.module)
+    cache = PrefixCache(flat.module, Classification())
     cache.open(prefix, store)
     front.seen = 0
     return cache, data, front
@@ -127,7 +128,7 @@ def test_a_module_that_takes_another_way_than_before_is_run_whole() -> None:
     assert prefix is not None
     store = make_store((6, prefix.width), torch.float32, 1 << 30, shared=False)
     assert store is not None
-    cache = PrefixCache(flat.module)
+    cache = PrefixCache(flat.module, Classification())
     cache.open(prefix, store)
     strange = batch(data, 5, 0)
     assert torch.equal(cache.outputs(strange), flat.module(strange.inputs))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from subbit.data.examples import Examples
+from subbit.data.form import Form, TensorForm
 from subbit.methods.method import Task, Turn
 from subbit.models import FlatModel
 from subbit.privacy import per_sample
@@ -71,8 +72,8 @@ def test_a_huge_gradient_is_clipped_and_not_lost() -> None:
 
 
 def make_mechanism(flat: FlatModel, **values: object) -> GaussianMechanism:
-    shape = (4,)
-    task = Task(flat, 10, 0, 1, 1, 1, False, shape, torch.float32)
+    form = Form((("", TensorForm(torch.float32, (4,))),), TensorForm(torch.int64, ()))
+    task = Task(flat, 10, 0, 1, 1, 1, False, form)
     return GaussianMechanism(PrivacyPerStep(**values), 10, 1, task)  # type: ignore[arg-type]
 
 

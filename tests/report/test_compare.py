@@ -9,7 +9,7 @@ import pytest
 
 from subbit.config.resolve import Settings
 from subbit.core.errors import ConfigError
-from subbit.report.compare import score_cell, compare, parse_contender
+from subbit.report.compare import compare, parse_contender, score_cell
 
 
 def test_one_seed_has_no_standard_deviation() -> None:
@@ -19,9 +19,9 @@ def test_one_seed_has_no_standard_deviation() -> None:
 
 
 SUMMARY: dict[str, Any] = dict.fromkeys(
-    ("accuracy", "accuracy_before", "uplink_bpp", "downlink_bpp", "uplink_bytes", "downlink_bytes", "one_off_bytes"),
+    ("score", "score_before", "uplink_bpp", "downlink_bpp", "uplink_bytes", "downlink_bytes", "one_off_bytes"),
     1.0,
-) | {"seconds": 1.0, "parameters": 1, "failed_clients": 0}
+) | {"seconds": 1.0, "parameters": 1, "failed_clients": 0, "score_name": "accuracy"}
 
 
 def compared(contenders: list[str], words: list[str], seeds: int = 1, **values: Any) -> list[Settings]:

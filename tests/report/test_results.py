@@ -113,6 +113,12 @@ SUMMARY = Summary(
     rounds=1,
     seed=0,
     parameters=3,
+    objective="classification",
+    score_name="accuracy",
+    higher_is_better=True,
+    score=0.5,
+    score_before=0.25,
+    scores={"accuracy": 0.5, "loss": 1.0},
     accuracy=0.5,
     accuracy_before=0.25,
     network="trained",
@@ -125,12 +131,15 @@ SUMMARY = Summary(
     failed_clients=0,
     failures={},
     codecs=Codecs(("dense",), ("dense",)),
+    score_by_round=(0.5,),
     accuracy_by_round=(0.5,),
     bytes_by_round=(48,),
     seconds=1.0,
     seconds_this_process=1.0,
     model_sha256="0",
     versions={"python": "3.11"},
+    network_scores={"expected": 0.5},
+    score_by_client={0: 0.5},
     accuracies={"expected": 0.5},
     accuracy_by_client={0: 0.5},
 )
@@ -147,11 +156,11 @@ def with_(**values: Any) -> Callable[[dict[str, Any]], object]:
 @pytest.mark.parametrize(
     "damage",
     [
-        without("accuracy"),
+        without("score"),
         without("schema"),
         with_(schema=2),
         with_(acuracy=0.5),
-        with_(accuracy="0.5"),
+        with_(score="0.5"),
         with_(accuracy_expected="0.5"),
         with_(accuracy_by_round=0.5),
         with_(accuracy_by_client={"first": 0.5}),
@@ -176,18 +185,18 @@ def test_keys_come_in_the_order_of_the_fields_and_nothing_is_null_that_may_be_mi
         answered=1,
         failures=(failed,),
         observations={"loss": 0.5},
-        accuracy=None,
+        score=None,
         seconds=1.0,
         uplink_bpp=0.25,
         total_bytes=7,
     )
     assert json.dumps(as_json(event)) == (
         '{"event": "round", "phase": "main", "round": 0, "participants": [1, 2], "answered": 1, "failures": '
-        '[{"client": 2, "cause": "deadline", "message": "no answer"}], "observations": {"loss": 0.5}, "accuracy": '
+        '[{"client": 2, "cause": "deadline", "message": "no answer"}], "observations": {"loss": 0.5}, "score": '
         'null, "seconds": 1.0, "uplink_bpp": 0.25, "total_bytes": 7}'
     )
     assert read_event(as_json(event)) == event
-    assert as_json(Before(accuracy=0.5)) == {"event": "before", "accuracy": 0.5}
+    assert as_json(Before(score=0.5, scores={"f1": 0.5})) == {"event": "before", "score": 0.5, "scores": {"f1": 0.5}}
     assert "accuracy_expected" in as_json(SUMMARY)
     assert as_json(SUMMARY)["accuracy_by_client"] == {"0": 0.5}
 

@@ -15,9 +15,10 @@ from torch import nn
 
 from subbit.core.errors import ConfigError, QuorumError
 from subbit.methods.method import Turn
+from subbit.objectives.classes import Classification
 from subbit.runtime.client import EvaluationOrder, client_turn
 from subbit.runtime.folder import RunFolder
-from subbit.runtime.high_loss import loss_cap, of_highest_loss, pack_loss, share_of
+from subbit.runtime.high_loss import of_highest_loss, pack_loss, share_of
 from subbit.runtime.messages import Order, Reply
 from subbit.runtime.round import Cohort, RoundReport, ServerState, run_round
 from subbit.runtime.run import Progress, run_job
@@ -178,8 +179,9 @@ def test_nobody_talks_itself_into_every_round() -> None:
 def test_losses_beyond_the_cap_are_equal_and_drawn_by_lot() -> None:
     """Two honest clients are as wrong as can be told; a liar that claims more wins no more often than they do."""
     losses = {0: 20.0, 1: 15.0, 2: 1e30, 3: 0.5}
-    chosen = [of_highest_loss(losses, 1, {}, loss_cap(10), key)[0] for key in range(600)]
-    assert loss_cap(10) == pytest.approx(11.51, abs=0.01)
+    highest = Classification().highest_loss(10)
+    chosen = [of_highest_loss(losses, 1, {}, highest, key)[0] for key in range(600)]
+    assert highest == pytest.approx(11.51, abs=0.01)
     assert 3 not in chosen
     assert all(140 < chosen.count(client) < 260 for client in (0, 1, 2))
 

@@ -375,13 +375,14 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     table = Table(show_header=False, title=f"{summary['method']} on {summary['model']}, {summary['dataset']}")
     table.add_column()
     table.add_column(justify="right")
-    name = summary["score_name"]
+    name = summary.get("score_name", "accuracy")
+    score = "score" if "score" in summary else "accuracy"  # Runs of earlier versions only have accuracies.
     for network in ("expected", "sampled", "thresholded"):
-        if f"score_{network}" in summary:
-            table.add_row(f"{name}, {network} network", f"{summary[f'score_{network}']:.4f}")
-    if "score_expected" not in summary:
-        table.add_row(name, f"{summary['score']:.4f}")
-    table.add_row(f"{name} before (head alone)", f"{summary['score_before']:.4f}")
+        if f"{score}_{network}" in summary:
+            table.add_row(f"{name}, {network} network", f"{summary[f'{score}_{network}']:.4f}")
+    if f"{score}_expected" not in summary:
+        table.add_row(name, f"{summary[score]:.4f}")
+    table.add_row(f"{name} before (head alone)", f"{summary[f'{score}_before']:.4f}")
     table.add_row("trained parameters", f"{summary['parameters']:,}")
     table.add_row("uplink, bits per parameter", f"{summary['uplink_bpp']:.4f}")
     table.add_row("downlink, bits per parameter", f"{summary['downlink_bpp']:.4f}")

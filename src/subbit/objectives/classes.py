@@ -16,7 +16,10 @@ from subbit.objectives.objective import Objective, Sums, logits_of
 
 
 class Classification(Objective):
-    """Cross entropy; the score is the share of examples with the right class. Labels: int64 [n]."""
+    """Cross entropy; the score is the accuracy.
+
+    Labels: int64 [n], the class of each example.
+    """
 
     name: ClassVar[str] = "classification"
 
@@ -62,8 +65,10 @@ class Classification(Objective):
 
 
 class MultiLabel(Objective):
-    """Any number of labels per example: binary cross entropy of each; the score is the F1 of all labels together.
-    Labels: float32 [n, labels] of 0 and 1."""
+    """Several labels per example, binary cross entropy; the score is the F1 of all labels together.
+
+    Labels: float32 [n, labels] of 0 and 1.
+    """
 
     name: ClassVar[str] = "multi-label"
 

@@ -16,8 +16,7 @@ from subbit.objectives.objective import Objective, Sums, logits_of
 
 
 class ModuleLoss(Objective):
-    """The loss that the module returns, as transformers' models do when they are given labels; it is the score too,
-    lower is better."""
+    """The loss that the module returns when it is given labels; it is the score too, lower is better."""
 
     name: ClassVar[str] = "module"
     higher_is_better = False

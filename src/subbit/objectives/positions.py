@@ -17,8 +17,10 @@ from subbit.objectives.objective import IGNORED, Objective, Sums, logits_of
 
 
 class Segmentation(Objective):
-    """Cross entropy of every pixel; the score is the mean over classes of intersection over union. Labels: int64
-    [n, height, width]; -100 does not count."""
+    """Cross entropy of every pixel; the score is the mean intersection over union of the classes.
+
+    Labels: int64 [n, height, width]; -100 does not count.
+    """
 
     name: ClassVar[str] = "segmentation"
 
@@ -68,8 +70,11 @@ class Segmentation(Objective):
 
 
 class Language(Objective):
-    """Cross entropy of the next token; the score is the perplexity, lower is better. Labels: int64 [n, length], as for
-    transformers' models (not shifted); -100 does not count. Without labels: the tokens, except padding."""
+    """Cross entropy of the next token; the score is the perplexity, lower is better.
+
+    Labels: int64 [n, length], not shifted, as for transformers' models; -100 does not count. Where there are none: the
+    tokens themselves, except padding.
+    """
 
     name: ClassVar[str] = "language"
     higher_is_better = False

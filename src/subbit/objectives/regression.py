@@ -15,7 +15,10 @@ from subbit.objectives.objective import Objective, Sums, logits_of
 
 
 class Regression(Objective):
-    """Mean squared error; the score is its root, lower is better. Labels: float32 [n] or [n, values]."""
+    """Mean squared error; the score is its root, lower is better.
+
+    Labels: float32 [n] or [n, values].
+    """
 
     name: ClassVar[str] = "regression"
     higher_is_better = False

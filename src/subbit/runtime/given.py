@@ -18,7 +18,7 @@ from subbit.config.schema import GIVEN
 from subbit.core.errors import DataError, SubbitError
 from subbit.data import Data, Examples
 from subbit.data.form import form_of
-from subbit.data.given import as_data, join_data
+from subbit.data.own_data import as_data, join_data
 from subbit.data.stored import Collate
 from subbit.objectives import Objective, logits_of
 from subbit.objectives.classes import Classification
