@@ -26,6 +26,7 @@ _INSTEAD = "takes the module and the clients' data as arguments instead"
 NOT_HERE = {
     **dict.fromkeys(("dataset", "partition", "clients", "model", "limit", "test_limit", "alpha"), _INSTEAD),
     **dict.fromkeys(("classes_per_client", "class_balance", "revision", "pooling"), _INSTEAD),
+    **dict.fromkeys(("test_dataset", "test_share", "class_names", "input", "start_with", "most_examples"), _INSTEAD),
     "name": "takes the whole path as `folder`",
     "engine": "runs on this machine; see docs/flower.md for others",
     "deadline": "runs on this machine, where clients are never late",

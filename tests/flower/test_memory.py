@@ -14,7 +14,7 @@ from flwr.app import Context, RecordDict
 
 from subbit.core.errors import ConfigError, FrameError
 from subbit.flower import node_memory as module
-from subbit.flower.app import node_memory
+from subbit.flower.deployment import node_memory
 from subbit.flower.node_memory import FORGET_AFTER_SECONDS, IDLE_SECONDS, MARKER, MemoryFolderError, NodeMemory
 from subbit.runtime.client_memory import NO_MEMORY
 

@@ -80,7 +80,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path.cwd()))
 import with_plugins
 from subbit.flower.announcement import announcement
-from subbit.flower.app import deployment_settings
+from subbit.flower.deployment import deployment_settings
 from subbit.config.resolve import write_toml
 
 app = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["flwr"]["app"]
@@ -88,7 +88,7 @@ assert app["components"] == {
     "serverapp": "with_plugins:server_app", "clientapp": "with_plugins:client_app"
 }
 assert with_plugins.server_app and with_plugins.client_app
-told = announcement(0, 2, lambda: write_toml(deployment_settings(app["config"])))["node"]
+told = announcement({}, lambda: write_toml(deployment_settings(app["config"])), len)["node"]
 print(told["configuration"], told["problem"])
 """
 

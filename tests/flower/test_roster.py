@@ -150,11 +150,11 @@ def test_a_node_that_cannot_resolve_the_settings_says_why() -> None:
     def fail() -> str:
         raise ConfigError("unknown key 'ronds'")
 
-    assert announcement(0, 2, fail)["node"]["problem"] == "unknown key 'ronds'"
+    assert announcement({}, fail, len)["node"]["problem"] == "unknown key 'ronds'"
 
 
 def test_an_announcement_is_always_numbers() -> None:
-    node = announcement("zero", 10**30, lambda: "")["node"]
+    node = announcement({"partition-id": "zero", "num-partitions": 10**30}, lambda: "", len)["node"]
     assert (node["partition-id"], node["num-partitions"]) == (-1, -1)
 
 

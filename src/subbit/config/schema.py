@@ -12,6 +12,8 @@ from subbit.core.values import named, require
 AUTO_NAME = "auto"
 GIVEN = "given"
 """Model and data set of a `subbit.fine_tune` run, which no configuration names."""
+OWN = "own"
+"""Data set of a run on Flower's nodes, each of which has its own data and nobody else's."""
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -29,6 +31,22 @@ class RunConfig:
     rounds: int = 10
 
     dataset: str = "digits"
+    """A name, a file or a folder. `own`: on Flower, every node brings its own data (docs/own-nodes.md)."""
+    test_dataset: str | None = None
+    """With `dataset=own`: a data set of the server's, whose test examples are used; none: nodes test on their own."""
+    test_share: float = 0.2
+    """With `dataset=own`: the share of its examples that a node without test data holds out."""
+    classes: int | None = None
+    """Number of classes, or of outputs; none: as many as the labels have."""
+    class_names: str | None = None
+    """With `dataset=own`: the names of the classes in their order, separated by commas, where nodes have names."""
+    input: str | None = None
+    """With `dataset=own`: type and shape of one input, e.g. "uint8 3x32x32". A node with another is refused."""
+    start_with: int | None = None
+    """With `dataset=own`: how many nodes must be connected to begin; none: `clients`, or a quorum after the
+    deadline."""
+    most_examples: int = 100_000
+    """With `dataset=own`: a node that announces more training examples is refused, since they are its weight."""
     limit: int | None = None
     """Use only this many training examples (a fixed, stratified choice)."""
     test_limit: int | None = None
@@ -68,9 +86,10 @@ class RunConfig:
     """For `high-loss`: the number of clients asked per round; none: twice the number of participants."""
     quorum: float = 0.5
     """Minimum share of participants that must answer; otherwise the run ends."""
-    evaluate: Literal["auto", "global", "personal"] = "auto"
-    """One network on the whole test set, or the mean of the clients' accuracies, each on its own test set (all test
-    examples of its classes). `auto`: personal for methods that give every client its own network."""
+    evaluate: Literal["auto", "global", "personal", "federated"] = "auto"
+    """One network on the whole test set; the mean of the clients' scores, each on its own test set (all test examples
+    of its classes); or one network on all the clients' own test sets, of which they send sums. `auto`: personal for
+    methods that give every client its own network, federated where the server has no test data."""
     evaluate_every: int = 1
     evaluation_samples: int = 1
     """Number of masks over which the accuracy of the sampled network is averaged."""
@@ -105,7 +124,9 @@ class RunConfig:
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
         for key in ("workers", "threads", "evaluation_samples"):
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
-        for key in ("limit", "test_limit", "drawn"):
+        require(0 < self.test_share < 1, f"test_share={self.test_share}: needs a share between 0 and 1")
+        require(self.most_examples >= 1, f"most_examples={self.most_examples}: needs at least 1")
+        for key in ("limit", "test_limit", "drawn", "classes", "start_with"):
             value = getattr(self, key)
             require(value is None or value >= 1, f"{key}={value}: needs at least 1, or none")
         require(0 <= self.seed < 1 << 63, f"seed={self.seed}: needs 0 to 2^63 - 1")

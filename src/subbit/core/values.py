@@ -31,7 +31,7 @@ def field_types(schema: type) -> dict[str, Any]:
 def parse_value(key: str, value: Any, declared: Any) -> Any:
     """Convert `value` to the declared type. Text is parsed; other values must already have the type."""
     options = get_args(declared) if get_origin(declared) in (Union, types.UnionType) else (declared,)
-    for option in options:
+    for option in sorted(options, key=lambda each: each is not type(None)):  # Before text: "none" is none.
         accepted, result = _fit(value, option)
         if accepted:
             return result

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from subbit.core.errors import DataError
+from subbit.core.errors import ConfigError, DataError
 from subbit.data.examples import Examples
 
 
@@ -48,6 +48,33 @@ class Form:
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {form}".strip() for name, form in self.inputs)
+
+
+DTYPES = {"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}
+
+
+def read_inputs(text: str) -> tuple[tuple[str, TensorForm], ...]:
+    """The form of inputs as in the configuration.
+
+    >>> [str(form) for _, form in read_inputs("uint8 3x32x32")]
+    ['uint8 [3, 32, 32]']
+    >>> [name for name, _ in read_inputs("input_ids int64 64, attention_mask int64 64")]
+    ['input_ids', 'attention_mask']
+    """
+    found = []
+    for part in text.split(","):
+        *name, dtype, shape = ["", *part.split()][-3:] if part.split() else ["", "", ""]
+        sides = shape.split("x")
+        if dtype not in DTYPES or not all(side.isascii() and side.isdigit() and int(side[:9]) > 0 for side in sides):
+            raise ConfigError(
+                f'input={text!r}: needs a type and the shape of one example, e.g. "uint8 3x32x32", or several with '
+                'names, e.g. "input_ids int64 64, attention_mask int64 64"'
+            )
+        found.append(("".join(name), TensorForm(DTYPES[dtype], tuple(map(int, sides)))))
+    names = [name for name, _ in found]
+    if len(set(names)) != len(names) or ("" in names and len(names) > 1):
+        raise ConfigError(f"input={text!r}: several inputs need names, each its own")
+    return tuple(found)
 
 
 def form_of(examples: Examples) -> Form:

@@ -11,13 +11,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["FlowerEngine", "client_app", "compress", "server_app", "simulate"]
+__all__ = ["FlowerEngine", "app", "client_app", "compress", "server_app", "simulate"]
 
 _HOMES = {
     "FlowerEngine": "subbit.flower.engine",
-    "client_app": "subbit.flower.app",
+    "app": "subbit.flower.own_app",
+    "client_app": "subbit.flower.deployment",
     "compress": "subbit.flower.compression",
-    "server_app": "subbit.flower.app",
+    "server_app": "subbit.flower.deployment",
     "simulate": "subbit.flower.simulation",
 }
 

@@ -14,13 +14,18 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import subbit
 from subbit.core.errors import SubbitError
+
+LONGEST_NAME = 64
+OWN = "own"
+"""`dataset=own`; what has the configuration's keys imports more than an announcement needs."""
 
 SERVER_KEYS = ("engine", "name", "folder")
 """Keys in which a node's settings may differ: the engine, and where the server stores its results."""
@@ -41,6 +46,19 @@ class Expected:
     clients: int
     configuration: str
     version: str = subbit.__version__
+    own_data: bool = False
+    """Whether nodes bring their own data; they then have a name and no number."""
+    most_examples: int = 0
+
+
+@dataclass(frozen=True)
+class Announced:
+    """Who a node is: one of the clients by its number, or a node with its own data."""
+
+    client: int = -1
+    name: str = ""
+    examples: int = 0
+    """Number of its training examples, with own data."""
 
 
 def configuration_digest(text: str) -> str:
@@ -49,21 +67,33 @@ def configuration_digest(text: str) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def announcement(partition: object, partitions: object, configuration: Callable[[], str]) -> RecordDict:
-    """The node's answer. A node started without a partition announces -1."""
-    digest = problem = ""
+def announcement(
+    node: Mapping[str, Any], configuration: Callable[[], str], count_examples: Callable[[str], int]
+) -> RecordDict:
+    """The node's answer. A node started without a partition announces -1, one without data of its own 0 examples.
+
+    `count_examples` takes the resolved configuration; it raises `RefusedError` if the node's data do not fit.
+    """
+    digest = problem = cause = ""
+    examples = 0
     try:
-        digest = configuration_digest(configuration())
+        text = configuration()
+        digest = configuration_digest(text)
+        if tomllib.loads(text).get("dataset") == OWN:
+            examples = count_examples(text)
+    except RefusedError as error:
+        problem, cause = str(error), error.cause
     except SubbitError as error:
         problem = str(error)
-    values = {"partition-id": partition, "num-partitions": partitions}
+    values = {"partition-id": node.get("partition-id"), "num-partitions": node.get("num-partitions")}
     numbers = {name: value if type(value) is int and abs(value) < 2**31 else -1 for name, value in values.items()}
-    words = {"version": subbit.__version__, "configuration": digest, "problem": problem}
-    return RecordDict({"node": ConfigRecord({**numbers, **words})})
+    words = {"version": subbit.__version__, "configuration": digest, "problem": problem, "cause": cause}
+    name = str(node.get("name", ""))[:LONGEST_NAME]
+    return RecordDict({"node": ConfigRecord({**numbers, **words, "name": name, "examples": examples})})
 
 
-def read_announcement(answer: Message, expected: Expected) -> int:
-    """The node's partition; raises `RefusedError` for anything that does not match, whatever was sent."""
+def read_announcement(answer: Message, expected: Expected) -> Announced:
+    """Who the node is; raises `RefusedError` for anything that does not match, whatever was sent."""
     from subbit.flower.records import printable, shown
 
     fields = dict(answer.content.config_records.get("node", ConfigRecord()))
@@ -72,6 +102,8 @@ def read_announcement(answer: Message, expected: Expected) -> int:
         runs = f"runs subbit {printable(version[:40])}" if type(version) is str else "does not say which subbit it runs"
         raise RefusedError("version", f"{runs}, this server {expected.version}: install the same version on both")
     problem, digest = fields.get("problem"), fields.get("configuration")
+    if problem and fields.get("cause") == "data":
+        raise RefusedError("data", f"has data that do not fit: {shown(problem, 300)}")
     if problem:
         raise RefusedError("configuration", f"cannot use the configuration of this job: {shown(problem, 300)}")
     if digest != expected.configuration:
@@ -80,6 +112,8 @@ def read_announcement(answer: Message, expected: Expected) -> int:
             f"makes other settings of this job's configuration than this server, though both run subbit "
             f"{expected.version}: is one of the two changed, or lacks a method of yours?",
         )
+    if expected.own_data:
+        return _with_own_data(fields, expected)
     partition, partitions = fields.get("partition-id"), fields.get("num-partitions")
     whole = type(partition) is int and type(partitions) is int and partitions == expected.clients
     if type(partition) is not int or not whole or not 0 <= partition < expected.clients:
@@ -89,4 +123,19 @@ def read_announcement(answer: Message, expected: Expected) -> int:
             f"clients={expected.clients}: start it with --node-config "
             f'"partition-id=K num-partitions={expected.clients}"',
         )
-    return partition
+    return Announced(partition)
+
+
+def _with_own_data(fields: Mapping[str, Any], expected: Expected) -> Announced:
+    from subbit.flower.records import printable, shown
+
+    examples, name = fields.get("examples"), fields.get("name")
+    if type(examples) is not int or not 1 <= examples <= expected.most_examples:
+        raise RefusedError(
+            "examples",
+            f"announces {shown(examples)} training examples, and a node may count for 1 to {expected.most_examples} "
+            "(most_examples)",
+        )
+    if type(name) is not str or len(name) > LONGEST_NAME:
+        raise RefusedError("record", "announces a name that is none")
+    return Announced(name=printable(name), examples=examples)

@@ -34,6 +34,7 @@ from subbit.runtime.client_memory import turn_number
 from subbit.runtime.engines import InProcess
 from subbit.runtime.high_loss import LOSS
 from subbit.runtime.messages import Failure, Order, Reply
+from subbit.runtime.own_nodes import OwnProblem
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
 
@@ -52,10 +53,25 @@ class FlowerEngine:
     def __init__(self, grid: Grid, workplace: Workplace) -> None:
         run, problem = workplace.settings.run, workplace.problem
         self._workplace, self._job, self._deadline = workplace, workplace.job, run.deadline
-        expected = Expected(problem.clients, configuration_digest(write_toml(workplace.settings)))
-        self._mailbox, self._roster = Mailbox(grid), Roster(grid, expected, run.deadline)
-        self._roster.wait(problem.clients_with_data(), run.quorum)
+        digest = configuration_digest(write_toml(workplace.settings))
+        own = isinstance(problem, OwnProblem)
+        expected = Expected(problem.clients, digest, own_data=own, most_examples=run.most_examples)
+        self._mailbox, self._roster = Mailbox(grid), Roster(grid, expected, run.deadline, problem.nodes)
+        if isinstance(problem, OwnProblem):
+            self._roster.examples = problem.announced
+        self._quorum, self._own = run.quorum, own
+        self._roster.wait(problem.clients_with_data(), run.quorum, run.start_with)
         self._here = InProcess(workplace, run.threads)
+
+    def candidates(self, clients: list[int]) -> list[int]:
+        """With own data, those whose nodes are connected; the number of nodes is not known before. Else all: who is
+        absent counts as a failure."""
+        if not self._own:
+            return clients
+        self._roster.refresh()
+        if not self._roster.present():
+            self._roster.wait(clients, 1 / len(clients), 1)
+        return self._roster.present()
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         end = time.monotonic() + self._deadline
@@ -142,6 +158,8 @@ class FlowerEngine:
 
     def _most_bytes(self, order: Order) -> int:
         """Upper bound for all codecs; each frame is bounded again when it is unpacked."""
+        if order.purpose in ("evaluate", "start"):
+            return 0  # Sums are observations.
         parts = (LOSS,) if order.purpose == "loss" else self._workplace.method(order.phase).up_parts()
         return sum(HEADER_BYTES + 1024 + 8 * part.size for part in parts)
 

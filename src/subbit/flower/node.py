@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from subbit.core.errors import FrameError, SubbitError
+from subbit.flower.announcement import OWN
 
 if TYPE_CHECKING:
     from subbit.flower.node_memory import NodeMemory
     from subbit.flower.records import Assignment
     from subbit.runtime.messages import Reply
+    from subbit.runtime.own_nodes import Own
     from subbit.runtime.workplace import Workplace
 
 FINISHED_ACTION = "finished"
@@ -26,17 +29,23 @@ log = logging.getLogger("flwr")
 # only when a message needs them.
 
 
-def make_client_app(configuration: Callable[[Context], str], memory: Callable[[Context], NodeMemory]) -> ClientApp:
-    """`configuration` returns the resolved settings as TOML, `memory` where this node's clients keep their memories."""
+def make_client_app(
+    configuration: Callable[[Context], str],
+    memory: Callable[[Context], NodeMemory],
+    own: Callable[[], Own] | None = None,
+) -> ClientApp:
+    """`configuration` returns the resolved settings as TOML, `memory` where this node's clients keep their memories,
+    `own` what the app brings of its own."""
     app = ClientApp()
 
     @app.query()
     def announce(message: Message, context: Context) -> Message:
         from subbit.flower.announcement import announcement
 
-        node = context.node_config
-        numbers = node.get("partition-id"), node.get("num-partitions")
-        return Message(announcement(*numbers, lambda: configuration(context)), reply_to=message)
+        def count(text: str) -> int:
+            return count_examples(text, context.node_config, own)
+
+        return Message(announcement(context.node_config, lambda: configuration(context), count), reply_to=message)
 
     @app.query(FINISHED_ACTION)
     def finished(message: Message, context: Context) -> Message:
@@ -54,14 +63,17 @@ def make_client_app(configuration: Callable[[Context], str], memory: Callable[[C
         from subbit.flower.records import records_to_order, reply_to_records
         from subbit.runtime.messages import Failure, Reply
 
-        client = context.node_config.get("partition-id")
         try:
-            assignment = records_to_order(message.content)
-            if assignment.order.client != client:
+            assignment, text = records_to_order(message.content), configuration(context)
+            node = None
+            if tomllib.loads(text)["dataset"] == OWN:  # Whichever client the server calls it.
+                node = NodeWithData(tuple(sorted(context.node_config.items())), own)
+            elif assignment.order.client != context.node_config.get("partition-id"):
+                partition = context.node_config.get("partition-id")
                 raise FrameError(
-                    "client", f"an order for client {assignment.order.client} at the node of partition-id {client!r}"
+                    "client", f"an order for client {assignment.order.client} at the node of partition-id {partition!r}"
                 )
-            reply = take_turn(configuration(context), assignment, memory(context))
+            reply = take_turn(text, assignment, memory(context), node)
         except SubbitError as error:
             reply = Reply(0, failure=Failure(getattr(error, "cause", "setup"), str(error)))
         except OSError as error:  # Data or a model cannot be read or cached. Paths stay on the node.
@@ -72,23 +84,55 @@ def make_client_app(configuration: Callable[[Context], str], memory: Callable[[C
     return app
 
 
-def take_turn(configuration: str, assignment: Assignment, memory: NodeMemory) -> Reply:
+@dataclass(frozen=True)
+class NodeWithData:
+    """A node that has its own data: its `--node-config`, and what the app brings to read them."""
+
+    config: tuple[tuple[str, Any], ...]
+    own: Callable[[], Own] | None
+
+
+def count_examples(configuration: str, node: Mapping[str, Any], own: Callable[[], Own] | None) -> int:
+    """How many training examples this node has. What does not fit is told to the server by form, and in full to the
+    node's own log: names of files and classes stay here."""
+    from subbit.config.resolve import resolve_recorded
+    from subbit.flower.announcement import RefusedError
+    from subbit.runtime.own_nodes import NOTHING_OWN, FormError, node_data
+
+    run = resolve_recorded(tomllib.loads(configuration)).run
+    try:
+        return len(node_data(run, dict(node), NOTHING_OWN if own is None else own())[0])
+    except FormError as error:
+        raise RefusedError("data", str(error)) from None
+    except Exception as error:
+        log.error("This node's data cannot be used: %s: %s", type(error).__name__, error)
+        raise RefusedError("data", "they cannot be read; the node's own log says why") from None
+
+
+def take_turn(
+    configuration: str, assignment: Assignment, memory: NodeMemory, node: NodeWithData | None = None
+) -> Reply:
     from subbit.runtime.client import client_turn
 
-    workplace = _workplace(configuration, assignment.job)
+    workplace = _workplace(configuration, assignment.job, node)
     workplace.memories = memory.of(assignment.job, personal=workplace.method("main").personal)
     return client_turn(workplace, assignment.order)
 
 
 @lru_cache(maxsize=1)
-def _workplace(configuration: str, job: str) -> Workplace:
+def _workplace(configuration: str, job: str, node: NodeWithData | None = None) -> Workplace:
     """Built once per process: a simulated node takes many turns in one process, a real node one turn per process."""
     import torch
 
     from subbit.config.resolve import resolve_recorded
+    from subbit.runtime.own_nodes import NOTHING_OWN, node_problem
     from subbit.runtime.problem import build_problem
     from subbit.runtime.workplace import Workplace
 
     settings = resolve_recorded(tomllib.loads(configuration))
     torch.set_num_threads(settings.run.threads)
-    return Workplace(build_problem(settings.run), settings, job)
+    if node is None:
+        problem = build_problem(settings.run)
+    else:
+        problem = node_problem(settings.run, dict(node.config), NOTHING_OWN if node.own is None else node.own())
+    return Workplace(problem, settings, job)

@@ -38,7 +38,7 @@ FINISHED = f"{MessageType.QUERY}.{FINISHED_ACTION}"
 """The type of the message that reports a finished job."""
 PURPOSES: dict[str, Purpose] = {purpose: purpose for purpose in get_args(Purpose)}
 MOST_FRAMES = 16
-MOST_OBSERVATIONS = 32
+MOST_OBSERVATIONS = 4096  # Sums of an evaluation have two numbers for every class.
 LONGEST_MESSAGE = 500
 _CAUSE = re.compile(r"[a-z][a-z-]{0,31}")
 _OBSERVATION = re.compile(r"[a-z][a-z0-9_]{0,63}")

@@ -22,7 +22,7 @@ from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from subbit.core.errors import QuorumError
-from subbit.flower.announcement import Expected, RefusedError, read_announcement
+from subbit.flower.announcement import Announced, Expected, RefusedError, read_announcement
 from subbit.flower.mailbox import Mailbox
 from subbit.flower.records import printable
 
@@ -37,8 +37,12 @@ log = logging.getLogger("flwr")  # Flower's log, which `flwr run --stream` shows
 
 
 class Roster:
-    def __init__(self, grid: Grid, expected: Expected, deadline: float) -> None:
+    def __init__(self, grid: Grid, expected: Expected, deadline: float, known: dict[str, int] | None = None) -> None:
+        """`known` is the client that each node with its own data is, by its name; nodes are added as they connect."""
         self._grid, self._expected, self._deadline = grid, expected, deadline
+        self._known = {} if known is None else known
+        self.examples: dict[int, int] = {}
+        """Number of training examples of each client, as announced by a node with its own data."""
         self._mailbox = Mailbox(grid)
         self._online: set[int] = set()
         self._ask_at: dict[int, float] = {}
@@ -58,23 +62,30 @@ class Roster:
         node = self._node_of.get(client)
         return node if node in self._online else None
 
+    def present(self) -> list[int]:
+        """The clients whose nodes are connected."""
+        return sorted(client for client, node in self._node_of.items() if node in self._online)
+
     def nodes(self) -> list[int]:
         """The connected nodes that hold a client."""
         return [node for node in self._node_of.values() if node in self._online]
 
-    def wait(self, needed: Sequence[int], quorum: float) -> None:
-        """Wait until all of these clients have a node; after the deadline a quorum is enough."""
+    def wait(self, needed: Sequence[int], quorum: float, enough: int | None = None) -> None:
+        """Wait until all of these clients, or `enough` of them, have a node; after the deadline a quorum is enough."""
         end = time.monotonic() + self._deadline
         while True:
             self.refresh()
             present = [client for client in needed if self.node_of(client) is not None]
-            if len(present) == len(needed):
+            if len(present) >= (len(needed) if enough is None else min(enough, len(needed))):
                 return
             if time.monotonic() >= end:
                 break
             time.sleep(POLL_SECONDS)
         least = math.ceil(quorum * len(needed))
         missing = [client for client in needed if client not in present]
+        if self._expected.own_data:
+            self._require_nodes(len(present), least, quorum)
+            return
         words = (
             f"{len(present)} of {len(needed)} clients have a node after {self._deadline:g} s (deadline); missing are "
             f"the partition-ids {', '.join(map(str, missing[:10]))}{', ...' if len(missing) > 10 else ''}"
@@ -86,6 +97,16 @@ class Roster:
                 f'--node-config "partition-id={missing[0]} num-partitions={self._expected.clients}"{refused}'
             )
         log.warning("%s. Going on without them", words)
+
+    def _require_nodes(self, present: int, least: int, quorum: float) -> None:
+        words = f"{present} of {self._expected.clients} nodes are connected after {self._deadline:g} s (deadline)"
+        if present < least:
+            refused = "".join(f". Refused: node {node} {reason}" for node, reason in list(self._reasons.items())[:3])
+            raise QuorumError(
+                f"{words}, {least} are needed (quorum={quorum}). Start more: flower-supernode ... --node-config "
+                f"'data=\"FOLDER OR FILE\"'{refused}"
+            )
+        log.warning("%s. Going on with them; others may join later", words)
 
     def refresh(self) -> None:
         """Update the connected nodes, ask new ones, read available answers. Never blocks."""
@@ -121,7 +142,8 @@ class Roster:
                 raise RefusedError("record", "did not say who it is: its answer cannot be read")
             if answer.has_error():
                 raise RefusedError("error", f"did not say who it is: {printable(answer.error.reason or '')}")
-            client = read_announcement(answer, self._expected)
+            announced = read_announcement(answer, self._expected)
+            client = self._number(node, announced) if self._expected.own_data else announced.client
         except RefusedError:
             self._release(node, None)
             raise
@@ -133,6 +155,19 @@ class Roster:
                 "taken", f"announces partition-id {client}, which node {holder} holds: it waits until that one is gone"
             )
         self._reasons.pop(node, None)
+        self.examples[client] = announced.examples
+
+    def _number(self, node: int, announced: Announced) -> int:
+        """The client that this node is: the one it was before, or the next number."""
+        name = announced.name or f"node {node}"
+        if name not in self._known:
+            if len(self._known) >= self._expected.clients:
+                raise RefusedError(
+                    "full", f"has no place: there are clients={self._expected.clients}, all of them known nodes"
+                )
+            self._known[name] = len(self._known)
+            log.info("%s is client %s, with %s examples", name, self._known[name], announced.examples)
+        return self._known[name]
 
     def _release(self, node: int, client: int | None) -> None:
         """Remove the node from all clients but this one: it may have been restarted with another number."""

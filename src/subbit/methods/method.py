@@ -181,6 +181,11 @@ class Method(Generic[ParametersType]):
         """Write the broadcast network into the flat model."""
         self.exchange.write(view, self.primary_network, 0)
 
+    def write_received(self, view: Any) -> None:
+        """Write the network that a client has when it has received this broadcast, with random bits as in training at
+        most where the method has no other network."""
+        self.map.write(self.exchange.trained(view).detach().numpy(), self.primary_network, 0)
+
     @property
     def mechanism(self) -> GaussianMechanism | None:
         """The noise mechanism of private training, if any."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,8 +40,8 @@ class Task:
     objective: Objective = field(default_factory=Classification)
     augmentation: Augmentation | None = None
     """Of training batches."""
-    examples: tuple[int, ...] = ()
-    """Number of training examples of each client: no upload may claim more."""
+    examples: Mapping[int, int] = field(default_factory=dict)
+    """Number of training examples of each client: no upload may claim more. Nodes may join during a run."""
     cache: PrefixCache | None = None
 
     def outputs(self, batch: Examples) -> Any:
@@ -70,7 +71,7 @@ class Task:
         return batch if self.augmentation is None else self.augmentation(batch, key)
 
     def most_examples(self, client: int) -> int:
-        return self.examples[client] if client < len(self.examples) else MAXIMUM_EXAMPLES
+        return self.examples.get(client, MAXIMUM_EXAMPLES)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
+from subbit.data.form import TensorForm
 from subbit.objectives.objective import Objective, Sums, logits_of
 
 
@@ -22,6 +23,7 @@ class Classification(Objective):
     """
 
     name: ClassVar[str] = "classification"
+    counts_classes: ClassVar[bool] = True
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.cross_entropy(logits_of(outputs), batch.labels)
@@ -71,6 +73,7 @@ class MultiLabel(Objective):
     """
 
     name: ClassVar[str] = "multi-label"
+    counts_classes: ClassVar[bool] = True
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.binary_cross_entropy_with_logits(logits_of(outputs), batch.labels)
@@ -106,6 +109,9 @@ class MultiLabel(Objective):
 
     def classes(self, labels: Tensor) -> int:
         return int(labels.shape[1])
+
+    def label_form(self, inputs: tuple[tuple[str, TensorForm], ...], classes: int) -> TensorForm:
+        return TensorForm(torch.float32, (classes,))
 
     def check_outputs(self, outputs: Any, batch: Examples, classes: int) -> None:
         if logits_of(outputs).shape != batch.labels.shape:

@@ -22,6 +22,7 @@ from torch import Tensor
 from subbit.core.errors import DataError, ModelError
 from subbit.core.registry import Registry, make_registry
 from subbit.data.examples import Examples
+from subbit.data.form import TensorForm
 
 Sums = NDArray[np.float64]
 IGNORED = -100
@@ -45,6 +46,10 @@ class Objective:
     """Whether the module is called with the labels too, and returns its loss."""
     losses_from: float = 0.0
     """The smallest possible loss."""
+    counts_classes: ClassVar[bool] = False
+    """Whether it must be known how many classes there are."""
+    fixes_labels: ClassVar[bool] = True
+    """Whether `label_form` is the form that labels must have."""
 
     def outputs(self, module: Callable[..., Any], batch: Examples) -> Any:
         """What the module returns for a batch. A dict of inputs becomes the module's arguments of these names."""
@@ -86,6 +91,10 @@ class Objective:
     def classes(self, labels: Tensor) -> int:
         """Number of outputs that these labels need, as far as they tell."""
         return 1
+
+    def label_form(self, inputs: tuple[tuple[str, TensorForm], ...], classes: int) -> TensorForm:
+        """The form of the labels of examples with these inputs, where it is not known from examples."""
+        return TensorForm(torch.int64, ())
 
     def check_outputs(self, outputs: Any, batch: Examples, classes: int) -> None:
         """Raises `ModelError` where a module returns something else than this objective needs."""

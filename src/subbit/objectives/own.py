@@ -19,6 +19,7 @@ class ModuleLoss(Objective):
     """The loss that the module returns when it is given labels; it is the score too, lower is better."""
 
     name: ClassVar[str] = "module"
+    fixes_labels: ClassVar[bool] = False
     higher_is_better = False
     passes_labels: ClassVar[bool] = True
     losses_from = -math.inf
@@ -49,6 +50,7 @@ class OwnObjective(Objective):
     mean is the score. Without a score it is the loss."""
 
     name: ClassVar[str] = "given"
+    fixes_labels: ClassVar[bool] = False
     losses_from = -math.inf
 
     def __init__(

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
+from subbit.data.form import TensorForm
 from subbit.objectives.objective import IGNORED, Objective, Sums, logits_of
 
 
@@ -23,6 +24,7 @@ class Segmentation(Objective):
     """
 
     name: ClassVar[str] = "segmentation"
+    counts_classes: ClassVar[bool] = True
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.cross_entropy(logits_of(outputs), batch.labels, ignore_index=IGNORED)
@@ -59,6 +61,9 @@ class Segmentation(Objective):
 
     def classes(self, labels: Tensor) -> int:
         return max(1, 1 + int(labels.max())) if labels.numel() else 1
+
+    def label_form(self, inputs: tuple[tuple[str, TensorForm], ...], classes: int) -> TensorForm:
+        return TensorForm(torch.int64, inputs[0][1].shape[-2:])
 
     def check_outputs(self, outputs: Any, batch: Examples, classes: int) -> None:
         shape, labels = tuple(logits_of(outputs).shape), tuple(batch.labels.shape)
@@ -111,6 +116,9 @@ class Language(Objective):
             raise DataError(
                 f"{where}: found labels {labels.dtype} {list(labels.shape)}; objective=language needs int64 [n, length]"
             )
+
+    def label_form(self, inputs: tuple[tuple[str, TensorForm], ...], classes: int) -> TensorForm:
+        return TensorForm(torch.int64, dict(inputs).get("input_ids", inputs[0][1]).shape)
 
     def check_outputs(self, outputs: Any, batch: Examples, classes: int) -> None:
         _shifted(outputs, batch)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
+from subbit.data.form import TensorForm
 from subbit.objectives.objective import Objective, Sums, logits_of
 
 
@@ -53,6 +54,9 @@ class Regression(Objective):
 
     def classes(self, labels: Tensor) -> int:
         return 1 if labels.dim() == 1 else int(labels.shape[1])
+
+    def label_form(self, inputs: tuple[tuple[str, TensorForm], ...], classes: int) -> TensorForm:
+        return TensorForm(torch.float32, () if classes == 1 else (classes,))
 
     def check_outputs(self, outputs: Any, batch: Examples, classes: int) -> None:
         _like(logits_of(outputs), batch.labels)

@@ -44,6 +44,7 @@ def write_checkpoint(path: Path, state: ServerState, config: str) -> str:
         "next_round": str(state.next_round),
         "numbers": json.dumps(numbers),
         **{name: json.dumps(dict(sorted(values.items()))) for name, values in by_client.items()},
+        "nodes": json.dumps(state.nodes),
         "config": config,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +70,7 @@ def read_checkpoint(path: Path, config: str, digest: str | None = None) -> Serve
             kept=clients["kept"],
             broadcasts=Broadcasts(_named(arrays, "held/") or None, _recent(arrays), clients["seen"]),
             chosen=clients["chosen"],
+            nodes={str(name): int(client) for name, client in json.loads(metadata.get("nodes", "{}")).items()},
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise RunFolderError(f"{path}: a checkpoint without {error}") from None

@@ -22,7 +22,7 @@ from subbit.runtime.messages import Failure, Frames, Order, Reply, decode_parts,
 from subbit.runtime.workplace import Workplace
 from subbit.wire.channel import up
 
-TALLY = "tally-"
+TALLY = "tally_"
 leave_compiler_out()  # In every process that trains clients.
 
 
@@ -33,8 +33,13 @@ def client_turn(workplace: Workplace, order: Order) -> Reply:
         memory = workplace.memories.read(order.client, order.kept)
         method, view = _receive(workplace, order, memory)
         data, turn = workplace.problem.client_data(order.client), Turn(order.round_number, order.client, memory)
-        if order.purpose == "evaluate":
-            method.personalise(view, data, turn)
+        if order.purpose in ("evaluate", "start"):
+            if order.purpose == "start":
+                workplace.write_network(None, method.primary_network, 0, memory.get("fitted-head"))
+            elif method.personal:
+                method.personalise(view, data, turn)
+            else:
+                method.write_received(view)
             return _own_tally(workplace, order.client)
         if order.purpose == "loss":
             return Reply(order.client, (pack_loss(method, own_loss(method, view, data, turn), turn),))

@@ -40,6 +40,9 @@ class Engine(Protocol):
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         """Replies as they arrive, in any order, one per order."""
 
+    def candidates(self, clients: list[int]) -> list[int]:
+        """Those of these clients that can be asked now."""
+
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.float64]]:
         """How the network does on the examples of each order."""
 
@@ -55,6 +58,9 @@ class InProcess:
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         return map(partial(client_turn, self._workplace), orders)
+
+    def candidates(self, clients: list[int]) -> list[int]:
+        return clients
 
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.float64]]:
         return [evaluation_turn(self._workplace, order) for order in orders]
@@ -86,6 +92,9 @@ class Workers:
                 yield Reply(orders[position].client, failure=died)
             else:
                 yield _opened(reply)
+
+    def candidates(self, clients: list[int]) -> list[int]:
+        return clients
 
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.float64]]:
         found = {}

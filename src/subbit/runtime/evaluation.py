@@ -1,4 +1,4 @@
-"""Scores of a network: on the whole test set, or as the mean over clients, each on its own test set."""
+"""Scores of a network: on the whole test set, on those of the clients, or as the mean over clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from subbit.objectives.objective import Objective, Sums, add_up
 from subbit.runtime.client import TALLY, EvaluationOrder
 from subbit.runtime.downlink import make_downlink
 from subbit.runtime.engines import Engine
-from subbit.runtime.messages import Failure
+from subbit.runtime.messages import Failure, Purpose
 from subbit.runtime.round import ServerState, make_orders
 from subbit.runtime.workplace import Workplace
 
@@ -34,8 +34,18 @@ class Evaluation:
         return next(iter(self.scores.values()))
 
 
+def asks_clients(workplace: Workplace) -> bool:
+    """Whether clients evaluate on their own test sets, and send sums."""
+    wanted, personal = workplace.settings.run.evaluate, workplace.method("main").personal
+    return wanted == "federated" or personal or not len(workplace.problem.test)
+
+
 def is_personal(workplace: Workplace) -> bool:
     wanted, personal = workplace.settings.run.evaluate, workplace.method("main").personal
+    if wanted == "global" and not len(workplace.problem.test):
+        raise ConfigError("evaluate=global: the server has no test data; give it a test_dataset, or use federated")
+    if wanted == "federated" and personal:
+        raise ConfigError(f"evaluate=federated: {workplace.settings.run.method} has no network for all; use personal")
     if wanted == "global" and personal:
         raise ConfigError(f"evaluate=global: {workplace.settings.run.method} has no network for all; use personal")
     return personal if wanted == "auto" else wanted == "personal"
@@ -45,9 +55,10 @@ def evaluate(
     workplace: Workplace, engine: Engine, state: ServerState, network: str, *, before: bool = False
 ) -> Evaluation:
     """Evaluate the given network or, with `before`, the module with its head before the main phase."""
-    method, problem, personal = workplace.method("main"), workplace.problem, is_personal(workplace)
-    if personal and method.personal and not before:
-        return _mean(problem.objective, *_own_networks(workplace, engine, state))
+    problem, personal = workplace.problem, is_personal(workplace)
+    if asks_clients(workplace) and (not before or not len(problem.test) or not personal):
+        sums, failures = _ask_clients(workplace, engine, state, "start" if before else "evaluate")
+        return _mean(problem.objective, sums, failures) if personal else _total(problem.objective, sums, failures)
     tallies = _tallies(workplace, engine, state, network, before)
     if not personal:
         return Evaluation(problem.objective.scores(add_up(tallies)))
@@ -64,6 +75,20 @@ def _mean(objective: Objective, sums: dict[int, Sums], failures: dict[int, Failu
     names = next(iter(scores.values()))
     mean = {name: float(np.mean([found[name] for found in scores.values()])) for name in names}
     return Evaluation(mean, {client: next(iter(found.values())) for client, found in scores.items()}, failures or {})
+
+
+def _total(objective: Objective, sums: dict[int, Sums], failures: dict[int, Failure]) -> Evaluation:
+    """As if all clients' test examples were in one place: only the sums are."""
+    if not sums:
+        raise QuorumError(f"no client has told how the network does on its own test data{_first(failures)}")
+    total = np.sum([*sums.values()], axis=0)
+    by_client = {client: next(iter(objective.scores(found).values())) for client, found in sums.items()}
+    return Evaluation(objective.scores(total), by_client, failures)
+
+
+def _first(failures: dict[int, Failure]) -> str:
+    first = next(iter(failures.values()), None)
+    return "" if first is None else f". The first failure: {first.cause}: {first.message}"
 
 
 def _tallies(workplace: Workplace, engine: Engine, state: ServerState, network: str, before: bool) -> Sums:
@@ -88,21 +113,22 @@ def _tallies(workplace: Workplace, engine: Engine, state: ServerState, network: 
     return mean
 
 
-def _own_networks(
-    workplace: Workplace, engine: Engine, state: ServerState
+def _ask_clients(
+    workplace: Workplace, engine: Engine, state: ServerState, purpose: Purpose
 ) -> tuple[dict[int, Sums], dict[int, Failure]]:
     """Evaluate clients as in a round; they reply with a few sums. Not counted as traffic, since training does not need
     it."""
-    method, clients = workplace.method("main"), workplace.problem.clients_with_data()
+    method, problem = workplace.method("main"), workplace.problem
+    clients = engine.candidates(problem.clients_with_data())
     downlink = make_downlink(method, "main", state.method, state.broadcasts, state.next_round)
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
     found: dict[int, Sums] = {}
     failures: dict[int, Failure] = {}
-    for reply in engine.train(make_orders(downlink, state, clients, head_frame, "evaluate")):
+    for reply in engine.train(make_orders(downlink, state, clients, head_frame, purpose)):
         sums = read_sums(reply.observations)
         if reply.failure is not None:
             failures[reply.client] = reply.failure
-        elif len(sums) and workplace.problem.objective.possible(sums):
+        elif len(sums) == workplace.tally_width and problem.objective.possible(sums):
             found[reply.client] = sums
         elif len(sums):  # Clients without test examples are skipped.
             failures[reply.client] = Failure(

@@ -23,7 +23,7 @@ Phase = Literal["head", "main"]
 Stage = Literal["head", "main", "snapshot"]
 """What a frame belongs to: a round of a phase, or a snapshot for an incremental method."""
 Frames = tuple[bytes, ...]
-Purpose = Literal["train", "evaluate", "loss"]
+Purpose = Literal["train", "evaluate", "start", "loss"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class Order:
     snapshot: Frames = ()
     """What the others held before this round, instead of the missed broadcasts."""
     purpose: Purpose = "train"
-    """`train`; `evaluate`: accuracy of the client's own network on its own test set; `loss`: loss of the broadcast
-    network on its training data. The last two neither train nor keep anything."""
+    """`train`; `evaluate`: how the client's own network, or the broadcast one, does on its own test set; `start`: how
+    the network does from which the main phase starts; `loss`: loss of the broadcast network on its training data. The
+    last three neither train nor keep anything."""
 
 
 @dataclass(frozen=True)

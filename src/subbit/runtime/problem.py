@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from subbit.config.schema import GIVEN, RunConfig
+from subbit.config.schema import GIVEN, OWN, RunConfig
 from subbit.core.errors import ConfigError
 from subbit.core.randomness import derive_key
 from subbit.data import Data, Examples, SplitSummary, load_dataset, partition, summarise_split
@@ -35,10 +36,17 @@ class Problem:
     objective: Objective = field(default_factory=Classification)
     own_tests: tuple[NDArray[np.int64], ...] | None = None
     """Positions of each client's own examples in the test set, where it is known whose they are."""
+    nodes: dict[str, int] = field(default_factory=dict)
+    """Names of nodes that bring their own data, and the client that each is. Grows as nodes connect."""
 
     @property
     def clients(self) -> int:
         return len(self.parts)
+
+    @cached_property
+    def sizes(self) -> Mapping[int, int]:
+        """Number of training examples by client."""
+        return {client: len(part) for client, part in enumerate(self.parts)}
 
     def client_data(self, client: int) -> Data:
         return self._numbered[0].select(self.parts[client])
@@ -65,6 +73,9 @@ class Problem:
     def some(self, count: int) -> Examples:
         """The first examples, to try a module on."""
         return self.train.batch(np.arange(min(count, len(self.train))))
+
+    def some_tests(self, count: int) -> Examples:
+        return self.test_batch(np.arange(min(count, len(self.test))))
 
     @cached_property
     def form(self) -> Form:
@@ -115,7 +126,9 @@ def build_problem(run: RunConfig) -> Problem:
             "the module and the data of this run were given to subbit.fine_tune, no configuration names them: go on "
             "with fine_tune(module, clients, test, ..., folder=FOLDER, resume=True) and the same arguments"
         )
-    dataset = load_dataset(run.dataset, limit=run.limit, test_limit=run.test_limit, seed=run.seed)
+    if run.dataset == OWN:
+        raise ConfigError("dataset=own: every node of a deployment on Flower has its own data, see docs/own-nodes.md")
+    dataset = load_dataset(run.dataset, limit=run.limit, test_limit=run.test_limit, classes=run.classes, seed=run.seed)
     parts = partition(
         dataset.train,
         run.clients,
@@ -125,17 +138,8 @@ def build_problem(run: RunConfig) -> Problem:
         class_balance=run.class_balance,
         seed=run.seed,
     )
-    module = load_classifier(
-        run.model,
-        dataset.classes,
-        key=derive_key(run.seed, "model"),
-        pretrained=run.pretrained,
-        pooling=run.pooling,
-        revision=run.revision,
-        input_shape=tuple(dataset.train.tensor.shape[1:]),
-    )
     return Problem(
-        module=module,
+        module=load_module(run, dataset.classes, tuple(dataset.train.tensor.shape[1:])),
         train=dataset.train,
         parts=tuple(parts),
         test=dataset.test,
@@ -144,4 +148,16 @@ def build_problem(run: RunConfig) -> Problem:
         model_name=run.model,
         dataset_name=dataset.name,
         objective=find_objective(run.objective),
+    )
+
+
+def load_module(run: RunConfig, classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    return load_classifier(
+        run.model,
+        classes,
+        key=derive_key(run.seed, "model"),
+        pretrained=run.pretrained,
+        pooling=run.pooling,
+        revision=run.revision,
+        input_shape=input_shape,
     )

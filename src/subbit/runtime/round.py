@@ -38,6 +38,8 @@ class ServerState:
     broadcasts: Broadcasts = field(default_factory=Broadcasts)
     chosen: dict[int, int] = field(default_factory=dict)
     """By client, how often in a row it was selected for its loss."""
+    nodes: dict[str, int] = field(default_factory=dict)
+    """The client that each node is, by the node's name, where nodes bring their own data."""
 
 
 @dataclass(frozen=True)

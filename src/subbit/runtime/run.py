@@ -20,7 +20,7 @@ from subbit.core.errors import ConfigError, RunFolderError
 from subbit.core.json_records import as_json
 from subbit.runtime.client_memory import ClientMemories, Memories, MemoriesInRam
 from subbit.runtime.engines import Engine, InProcess, Workers
-from subbit.runtime.evaluation import Evaluation, evaluate, is_personal
+from subbit.runtime.evaluation import Evaluation, asks_clients, evaluate
 from subbit.runtime.events import Before, Event, Failed, HeadRound, MainRound
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.link import link_seconds
@@ -122,7 +122,8 @@ def run_job(
             _save(folder, state, ledger, events)
         _main_phase(workplace, state, engine, ledger, events, folder, report)
         method = workplace.method("main")
-        networks = (method.primary_network,) if is_personal(workplace) else method.networks
+        alone = asks_clients(workplace) or workplace.settings.run.evaluate == "personal"
+        networks = (method.primary_network,) if alone else method.networks
         evaluations = {network: evaluate(workplace, engine, state, network) for network in networks}
         numbers = summarise(workplace, state, ledger, events, evaluations, time.monotonic() - started)
         summary = as_json(numbers)
@@ -149,12 +150,14 @@ def _simulator(workplace: Workplace) -> Engine:
 
 def _begin(workplace: Workplace, folder: RunFolder | None, resume: bool) -> tuple[ServerState, Ledger, Events]:
     phase: Phase = "head" if workplace.fits_head else "main"
-    start = ServerState(phase, 0, workplace.method(phase).start())
+    start = ServerState(phase, 0, workplace.method(phase).start(), nodes=workplace.problem.nodes)
     if not resume:
         return start, Ledger(), []
     if folder is None:
         raise RunFolderError("resuming needs a run folder")
     state, ledger, events = folder.read_state()
+    workplace.problem.nodes.update(state.nodes)
+    state.nodes = workplace.problem.nodes
     _refuse_foreign_state(workplace, state, folder)
     return state, ledger, events
 
@@ -174,7 +177,7 @@ def _refuse_foreign_state(workplace: Workplace, state: ServerState, folder: RunF
 def _fit_head(workplace: Workplace, state: ServerState, engine: Engine, ledger: Ledger, events: Events) -> None:
     """The head phase: a single round. Afterwards the state is that of the main phase before its first round."""
     started = time.monotonic()
-    cohort = Cohort(workplace.problem.clients_with_data(), workplace.settings.run.quorum)
+    cohort = Cohort(engine.candidates(workplace.problem.clients_with_data()), workplace.settings.run.quorum)
     report = run_round(workplace.method("head"), state, engine, ledger, cohort)
     head = state.method["head"]
     state.head = None if isinstance(head, int | float) else head
@@ -198,9 +201,10 @@ def _main_phase(
     if not any(isinstance(event, Before) for event in events):
         before = evaluate(workplace, engine, state, method.primary_network, before=True)
         events.append(Before(score=before.score, scores=before.scores, accuracy=before.scores.get("accuracy")))
-    cohort = Cohort(workplace.problem.clients_with_data(), run.quorum, workplace.drawn)
+    clients = workplace.problem.clients_with_data()
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
+        cohort = Cohort(engine.candidates(clients), run.quorum, workplace.drawn)
         outcome = run_round(method, state, engine, ledger, cohort, head_frame, workplace.refuse_useless)
         found: Evaluation | None = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:

@@ -112,7 +112,7 @@ def _privacy(workplace: Workplace, asked: list[int]) -> PrivacyReport | None:
     if method.mechanism is None:
         return None
     turns = Counter(asked)
-    examples = {client: len(workplace.problem.parts[client]) for client in turns}
+    examples = {client: workplace.problem.sizes[client] for client in turns}
     return privacy_report(method.mechanism, examples, turns)
 
 

@@ -7,6 +7,7 @@ own selection.
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,7 @@ class Workplace:
             pretrained=self.problem.pretrained,
             form=self.problem.form,
             job=self.job,
-            examples=tuple(len(part) for part in self.problem.parts),
+            examples=self.problem.sizes,
             objective=self.problem.objective,
             augmentation=None if run.augment is None else Augmentation(run.augment),
             cache=self._cache,
@@ -223,10 +224,19 @@ class Workplace:
         self.write_network(state, method.primary_network, 0, None)
         method.task.flat.evaluation_mode()
         with torch.no_grad():
-            batch = self.problem.test_batch(np.arange(min(PROBE, len(self.problem.test))))
+            batch = self.problem.some_tests(PROBE)
             outputs = self.problem.objective.outputs(self.module, batch)
         if not finite(outputs):
             raise SubbitError("the outputs of the network would not be finite")
+
+    @cached_property
+    def tally_width(self) -> int:
+        """How many numbers the objective has for an example."""
+        self.attach("main")
+        self.method("main").task.flat.evaluation_mode()
+        batch, objective = self.problem.some_tests(PROBE), self.problem.objective
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return objective.tally(objective.outputs(self.module, batch), batch).shape[1]
 
     def tally(self, examples: NDArray[np.int64]) -> NDArray[np.float64]:
         """How the network, as written, does on each of these test examples: a row of the objective's numbers."""

@@ -14,6 +14,7 @@ The keys are those of `subbit run`. `subbit flower app` creates such a folder wi
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,11 +25,13 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.utils import get_flwr_home
 
 from subbit.core.errors import ConfigError
+from subbit.flower.announcement import OWN
 from subbit.flower.node import make_client_app
 
 if TYPE_CHECKING:
     from subbit.config.resolve import Settings
     from subbit.flower.node_memory import NodeMemory
+    from subbit.runtime.own_nodes import Own
 
 MEMORY_KEY, QUOTA_KEY = "memory-folder", "memory-quota-mb"
 server_app = ServerApp()
@@ -36,13 +39,19 @@ server_app = ServerApp()
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
+    run_server(grid, deployment_settings(context.run_config))
+
+
+def run_server(grid: Grid, settings: Settings, own: Own | None = None) -> None:
+    """Run the job, or go on with it. `own` is what an app brings of its own."""
     from subbit.flower.server import continue_or_create, serve
+    from subbit.runtime.own_nodes import NOTHING_OWN, server_problem
     from subbit.runtime.problem import build_problem
     from subbit.runtime.run import Progress
 
-    settings = deployment_settings(context.run_config)
-    problem = build_problem(settings.run)
-    split = problem.split_summary().as_text()
+    with_own_data = settings.run.dataset == OWN
+    problem = server_problem(settings.run, own or NOTHING_OWN) if with_own_data else build_problem(settings.run)
+    split = OWN if with_own_data else problem.split_summary().as_text()
     folder, resume = continue_or_create(settings, split)
     print(f"{'going on with' if resume else 'results go to'} {folder.path.resolve()}", flush=True)
 
@@ -59,11 +68,12 @@ def main(grid: Grid, context: Context) -> None:
     print(f"{summary['score_name']} {summary['score']:.4f}, model {summary['model_sha256'][:16]}{failed}", flush=True)
 
 
-def deployment_settings(run_config: Mapping[str, Any]) -> Settings:
-    """The resolved settings. Flower flattens tables: `[deltamask.up] kappa` becomes `deltamask.up.kappa`."""
+def deployment_settings(run_config: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Settings:
+    """The resolved settings. Flower flattens tables: `[deltamask.up] kappa` becomes `deltamask.up.kappa`. What is
+    `given` counts where the configuration says nothing."""
     from subbit.config.resolve import resolve
 
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = copy.deepcopy(dict(given or {}))
     for key, value in run_config.items():
         *tables, name = key.split(".")
         place = values
