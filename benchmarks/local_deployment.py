@@ -106,10 +106,20 @@ class LocalDeployment:
         return process
 
     def supernode(
-        self, node: int, *, key: int | None = None, address: str | None = None, partitions: int | None = None
+        self,
+        node: int,
+        *,
+        key: int | None = None,
+        address: str | None = None,
+        partitions: int | None = None,
+        config: str | None = None,
     ) -> subprocess.Popen[bytes]:
-        """A node of the job; `partitions` overrides the number of partitions that it claims."""
-        line = supernode_line(node, partitions or self.nodes, address or self.address, self.certificates, free_port())
+        """A node of the job; `partitions` overrides the number of partitions that it claims, `config` all of its
+        `--node-config`."""
+        partitions = partitions or self.nodes
+        line = supernode_line(node, partitions, address or self.address, self.certificates, free_port())
+        if config is not None:
+            line = line.replace(shlex.quote(f"partition-id={node} num-partitions={partitions}"), shlex.quote(config))
         if key is not None:
             line = line.replace(f"nodes/node-{node}", f"nodes/node-{key}")
         return self.start(line, f"node-{node}")

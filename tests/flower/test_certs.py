@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from subbit.cli.entry import app
 from subbit.config.resolve import resolve
 from subbit.core.errors import ConfigError, RunFolderError
-from subbit.flower.deployment import deployment_settings
 from subbit.flower.certs import create_certificates, is_loopback
+from subbit.flower.deployment import deployment_settings
 from subbit.flower.lines import check_address, write_app
 
 

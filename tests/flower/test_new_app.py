@@ -11,22 +11,28 @@ from pathlib import Path
 import pytest
 
 from subbit.core.errors import ConfigError
-from subbit.flower.new import BESIDE, PACKAGE, write_new_app
+from subbit.flower.new import BESIDE, PACKAGES, Kind, write_new_app
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_new_app_is_complete_and_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = write_new_app(tmp_path / "My-App")
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_a_new_app_is_complete_and_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
+    name = f"my_{kind}"
+    written = write_new_app(tmp_path / "My-App", name, kind)
     project = tomllib.loads((tmp_path / "My-App" / "pyproject.toml").read_text())
-    assert project["project"]["name"] == "my-app"
+    assert project["project"]["name"] == name.replace("_", "-")
     components = project["tool"]["flwr"]["app"]["components"]
     monkeypatch.syspath_prepend(tmp_path / "My-App")
     for component in components.values():
         module, attribute = component.split(":")
         assert hasattr(importlib.import_module(module), attribute)
-    make_model = importlib.import_module("my_app.task").make_model
-    assert sum(parameter.numel() for parameter in make_model().parameters()) == 126_090
+    if kind == "template":
+        make_model = importlib.import_module(f"{name}.task").make_model
+        assert sum(parameter.numel() for parameter in make_model().parameters()) == 126_090
+    else:
+        images, labels = importlib.import_module(f"{name}.app").load_data({"partition-id": 1, "num-partitions": 3})
+        assert len(images) == len(labels) == 599
     assert not any("APP_NAME" in path.read_text() or "APP-NAME" in path.read_text() for path in written)
     checked = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select=E,F,I,W,UP,B,RUF", "--line-length=120", "."],
@@ -37,9 +43,10 @@ def test_a_new_app_is_complete_and_clean(tmp_path: Path, monkeypatch: pytest.Mon
     assert checked.returncode == 0, checked.stdout
 
 
-def test_every_template_is_written() -> None:
-    templates = {path.name for path in (ROOT / "src/subbit/flower/template").iterdir()}
-    assert templates == {f"{name}.template" for name in (*BESIDE, *PACKAGE)}
+@pytest.mark.parametrize("kind", PACKAGES)
+def test_every_template_is_written(kind: Kind) -> None:
+    templates = {path.name for path in (ROOT / "src/subbit/flower" / kind).iterdir()}
+    assert templates == {f"{name}.template" for name in (*BESIDE, *PACKAGES[kind])}
 
 
 def test_nothing_is_overwritten_and_names_must_be_names(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_malformed_reply_is_refused_with_a_cause(records: dict[str, Any], caus
 
 @pytest.mark.usefixtures("a_run")
 def test_a_node_refuses_an_order_for_somebody_else() -> None:
-    app = make_client_app(lambda context: pytest.fail("not reached"), lambda context: pytest.fail("not reached"))
+    app = make_client_app(lambda context: 'dataset = "digits"', lambda context: pytest.fail("not reached"))
     order = Message(order_to_records(Order("main", 0, 1, ()), JOB), 5, MessageType.TRAIN)
     reply = app(through_the_wire(order), Context(1, 5, {"partition-id": 0}, RecordDict(), {}))
     failure = records_to_reply(reply.content, Order("main", 0, 1, ()), 0).failure

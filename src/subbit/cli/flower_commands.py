@@ -87,12 +87,16 @@ def app_(
 def new(
     directory: Annotated[Path, typer.Argument(help="A new folder for the Flower app")],
     name: Annotated[str | None, typer.Option(help="Name of the app; the folder's own, if none")] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="An app in plain Flower, with two lines for compression")
+    ] = False,
 ) -> None:
-    """Write a small, complete Flower app to start from (FedAvg, torch), with two lines for compression.
+    """Write a small, complete Flower app to start from: two functions to fill in, for your module and a node's data.
 
     [bold]subbit flower new my-app[/bold]
+    [bold]subbit flower new my-app --plain[/bold]   FedAvg of Flower's own, compressed by subbit
     """
     from subbit.flower.new import write_new_app
 
-    for path in write_new_app(directory, name):
+    for path in write_new_app(directory, name, "template" if plain else "own_template"):
         print(path)
