@@ -109,7 +109,7 @@ def main() -> None:
         )
     up, down = plain.uplink_bytes / compressed.uplink_bytes, plain.downlink_bytes / compressed.downlink_bytes
     both = plain.both_ways / compressed.both_ways
-    print(f"{up:.1f} times fewer bytes up, {down:.1f} down, {both:.1f} both ways; the first broadcast has 8 bits a weight")
+    print(f"{up:.1f} times fewer bytes up, {down:.1f} down (the first time 8 bits a weight), {both:.1f} both ways")
 
 
 if __name__ == "__main__":
