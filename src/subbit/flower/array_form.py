@@ -55,7 +55,8 @@ class ArrayForm:
     def record(self, vector: Vector, plain: dict[str, Array]) -> ArrayRecord:
         """The arrays as the app expects them."""
         pieces = {}
-        for array, piece in zip(self.coded, np.split(vector, self.template.offsets[1:]), strict=True):
+        for array, offset, count in zip(self.coded, self.template.offsets, self.template.counts, strict=True):
+            piece = vector[offset : offset + count]
             # A value near the largest of half precision may have been rounded beyond it.
             most = np.finfo(array.dtype).max
             values = piece.astype(np.float64).clip(-most, most) if array.dtype == "float16" else piece
