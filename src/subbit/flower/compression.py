@@ -92,7 +92,7 @@ def _of_vectors(codec: Codec[Any] | str) -> Codec[Vector]:
 
 @dataclass(frozen=True)
 class Compression:
-    """Both sides of a compressed reply. Created by `compress`."""
+    """Both sides of compressed messages. Created by `compress`."""
 
     codec: Codec[Vector]
     sends: Sends
@@ -101,7 +101,7 @@ class Compression:
     down: DownCodecs | None
 
     def strategy(self, strategy: StrategyType) -> StrategyType:
-        """The strategy, extended to decode replies before it aggregates them. Apply this after all other wrappers."""
+        """The strategy, extended to send changes and to decode replies. Apply this after all other wrappers."""
         from subbit.flower.compressed_strategy import compressed_strategy  # It imports this module.
 
         return compressed_strategy(strategy, self)
