@@ -1,4 +1,4 @@
-"""Run a Flower app without and with compressed replies, and print the uploaded bytes and the accuracy of both.
+"""Run a Flower app without and with compression, and print the bytes both ways and the accuracy of both.
 
     python examples/flower_compressed.py
 
@@ -22,16 +22,22 @@ from pathlib import Path
 from subbit.flower.new import write_new_app
 
 CLIENTS = 10
+ROUNDS = 20
 PATIENCE = 300.0
 SCRIPTS = Path(sys.executable).parent
-RESULT = re.compile(r"uplink (\d+) bytes in (\d+) replies, accuracy ([0-9.]+)")
+RESULT = re.compile(r"uplink (\d+) bytes in (\d+) replies, downlink (\d+) bytes\s+accuracy ([0-9.]+)")
 
 
 @dataclass(frozen=True)
 class Outcome:
     uplink_bytes: int
     replies: int
+    downlink_bytes: int
     accuracy: float
+
+    @property
+    def both_ways(self) -> int:
+        return self.uplink_bytes + self.downlink_bytes
 
 
 def compare(folder: Path) -> tuple[Outcome, Outcome]:
@@ -67,13 +73,14 @@ def compare(folder: Path) -> tuple[Outcome, Outcome]:
 
 
 def run_app(folder: Path, environment: dict[str, str], compressed: bool) -> Outcome:
-    command = ["flwr", "run", "app", "here", "--stream", "--run-config", f"compress={str(compressed).lower()}"]
+    keys = f"compress={str(compressed).lower()} num-server-rounds={ROUNDS}"
+    command = ["flwr", "run", "app", "here", "--stream", "--run-config", keys]
     command += ["--federation-config", f"num-supernodes={CLIENTS} client-resources-num-cpus=1"]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
     found = RESULT.search(done.stdout + done.stderr)
     if found is None:
         raise RuntimeError(f"the run did not finish:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    return Outcome(int(found[1]), int(found[2]), float(found[3]))
+    return Outcome(int(found[1]), int(found[2]), int(found[3]), float(found[4]))
 
 
 def free_port() -> int:
@@ -96,11 +103,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         plain, compressed = compare(Path(folder))
     for name, outcome in (("plain", plain), ("eden, 1 bit", compressed)):
-        per_reply = outcome.uplink_bytes // outcome.replies
         print(
-            f"{name:12} {outcome.uplink_bytes:>12,} bytes up ({per_reply:,} a reply), accuracy {outcome.accuracy:.4f}"
+            f"{name:12} {outcome.uplink_bytes:>12,} bytes up, {outcome.downlink_bytes:>12,} down in {ROUNDS} rounds of "
+            f"{CLIENTS} clients, accuracy {outcome.accuracy:.4f}"
         )
-    print(f"{plain.uplink_bytes / compressed.uplink_bytes:.1f} times fewer bytes")
+    up, down = plain.uplink_bytes / compressed.uplink_bytes, plain.downlink_bytes / compressed.downlink_bytes
+    both = plain.both_ways / compressed.both_ways
+    print(f"{up:.1f} times fewer bytes up, {down:.1f} down (the first time 8 bits a weight), {both:.1f} both ways")
 
 
 if __name__ == "__main__":

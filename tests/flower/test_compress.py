@@ -1,4 +1,4 @@
-"""Compression of the replies of any Flower app: both halves together."""
+"""Compression of the messages of any Flower app: both halves together. The way down is in test_compress_down.py."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedProx, Strategy
 
+from subbit.codecs import make_codec
 from subbit.core.errors import ConfigError, ModelError
 from subbit.flower import compress
 from subbit.flower.compression import RESIDUAL
@@ -106,8 +107,9 @@ def test_metrics_say_what_was_saved() -> None:
     for metrics in result.train_metrics_clientapp.values():
         assert metrics["loss"] == pytest.approx(1.0)  # The app's own metrics are still there.
         assert metrics["subbit-bad-frames"] == 0
-        assert 3 * (215 + 4 + 40 + rest) <= metrics["subbit-bytes-after"] <= 3 * (215 + 40 + 40 + rest)
-    before = result.train_metrics_clientapp[1]["subbit-bytes-before"]
+        beside = 60  # Names and numbers in our record.
+        assert 3 * (215 + 4 + 40 + rest) <= metrics["subbit-up-bytes-after"] <= 3 * (215 + 40 + 40 + rest + beside)
+    before = result.train_metrics_clientapp[1]["subbit-up-bytes-before"]
     assert before == 3 * as_record(start_arrays()).count_bytes()
 
 
@@ -165,7 +167,8 @@ def test_two_sides_that_disagree_say_so() -> None:
     grid = Loopback(client_app(compress(codec="eden", bits=2)))
     found, _, _ = one_round(compress(codec="eden", bits=1), grid)
     assert found == {}
-    assert "expects Eden(bits=1) of weights, the mod of this client is Eden(bits=2)" in grid.errors[0]
+    assert "expects Eden(bits=1) of weights; down Eden(bits=1)" in grid.errors[0]
+    assert "the mod of this client is Eden(bits=2) of weights; down Eden(bits=2)" in grid.errors[0]
 
 
 def test_a_mod_that_is_not_asked_changes_nothing() -> None:
@@ -189,6 +192,10 @@ def test_arguments_that_make_no_sense_are_refused_at_once() -> None:
         compress(codec="packed")
     with pytest.raises(ConfigError, match="unknown codec 'edn': did you mean 'eden'"):
         compress(codec="edn")
+    with pytest.raises(ConfigError, match="carries bits; for arrays there are: dense"):
+        compress(down=make_codec("packed"))
+    with pytest.raises(ConfigError, match="'eden' is not a codec"):
+        compress(down="eden")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="sends='deltas'"):
         compress(sends="deltas")  # type: ignore[arg-type]
 
@@ -210,8 +217,8 @@ def test_a_model_without_floats_travels_as_it_is() -> None:
     assert rebuilt["trees"].numpy().tolist() == [1, 2, 3, 4, 5]
 
 
-def test_evaluation_is_left_alone() -> None:
-    made, seen = compress(), []
+def test_without_a_compressed_downlink_evaluation_is_left_alone() -> None:
+    made, seen = compress(down=None), []
 
     def watch(message: Message, context: Any, call_next: Any) -> Message:
         seen.append((message.metadata.message_type, sorted(message.content)))

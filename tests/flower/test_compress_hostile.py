@@ -38,7 +38,7 @@ def lying(change: Tamper) -> Callable[[Message], Message]:
 def frame(change: Callable[[bytes], Any]) -> Tamper:
     def tamper(reply: Message) -> None:
         found = reply.content[RECORD]["frame"]
-        reply.content[RECORD] = ConfigRecord({"frame": change(found)})
+        reply.content[RECORD] = ConfigRecord({**reply.content[RECORD], "frame": change(found)})
 
     return tamper
 

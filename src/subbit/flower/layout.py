@@ -23,10 +23,11 @@ from subbit.core.errors import FrameError, ModelError
 from subbit.models.template import Template
 
 NUMBERS = "biuf"  # Kinds of dtypes: booleans, integers, floats. Never objects.
+FLOATS = ("float16", "float32", "float64")
 
 
 def is_float(array: Array) -> bool:
-    return array.dtype in ("float16", "float32", "float64")
+    return array.dtype in FLOATS
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,12 @@ class Layout:
     @cached_property
     def template(self) -> Template:
         return Template(self.coded, tuple(self.arrays[name].shape for name in self.coded))
+
+    @cached_property
+    def vector(self) -> Vector:
+        """The coded arrays of the broadcast itself."""
+        pieces = [self.arrays[name].astype(np.float32).reshape(-1) for name in self.coded]
+        return np.concatenate([np.zeros(0, np.float32), *pieces])
 
     def flatten(self, record: ArrayRecord, against: bool) -> Vector:
         """The coded arrays of a reply as one vector; with `against`, relative to the broadcast."""
