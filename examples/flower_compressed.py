@@ -2,7 +2,7 @@
 
     python examples/flower_compressed.py
 
-Writes the app of `subbit flower new` into a temporary folder, starts its own SuperLink in simulation mode (Ray, ten
+Writes the app of `subbit flower new --plain` into a temporary folder, starts its own SuperLink in simulation mode (Ray, ten
 clients on this machine), runs the app with `compress=false` and `compress=true`, and stops what it started.
 """
 
@@ -42,7 +42,7 @@ class Outcome:
 
 def compare(folder: Path) -> tuple[Outcome, Outcome]:
     """Run the app without and with compression."""
-    write_new_app(folder / "app", "digits_app")
+    write_new_app(folder / "app", "digits_app", "template")
     port, home = free_port(), folder / "home"
     home.mkdir()
     (home / "config.toml").write_text(f'[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
