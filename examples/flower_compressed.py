@@ -2,8 +2,8 @@
 
     python examples/flower_compressed.py
 
-Writes the app of `subbit flower new --plain` into a temporary folder, starts its own SuperLink in simulation mode (Ray, ten
-clients on this machine), runs the app with `compress=false` and `compress=true`, and stops what it started.
+Writes the app of `subbit flower new --plain` into a temporary folder, starts its own SuperLink in simulation mode (Ray,
+ten clients on this machine), runs the app with `compress=false` and `compress=true`, and stops what it started.
 """
 
 from __future__ import annotations
