@@ -80,5 +80,8 @@ def build_description(schema: type[Described], values: dict[str, Any]) -> Descri
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers in the module's order, including non-persistent ones (e.g. a pixel mean)."""
-    return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
+    """All parameters and buffers in the module's order, including non-persistent ones (e.g. a pixel mean).
+
+    What is tied appears once, under its first name.
+    """
+    return dict([*module.named_parameters(), *module.named_buffers()])

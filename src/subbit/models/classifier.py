@@ -55,12 +55,12 @@ class Classifier(nn.Module):
         if attended is not None:
             output = self.backbone(input_ids=inputs.long(), attention_mask=attended.long())
         else:
-            output = self.backbone(self._prepared(inputs))
+            output = self.backbone(_as_of(self.backbone, self._prepared(inputs)))
         features = output if isinstance(output, Tensor) else self._pool(output, attended)
         return features if self.norm is None else self.norm(features)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(inputs))
+        logits: Tensor = self.head(_as_of(self.head, self.features(inputs)))
         return logits
 
     def _prepared(self, inputs: Tensor) -> Tensor:
@@ -96,3 +96,9 @@ class Classifier(nn.Module):
             weights = attended[:, :, None].to(hidden.dtype)
             return (hidden * weights).sum(1) / weights.sum(1)
         return hidden.mean(1) if self.kind == "video" else hidden[:, 1:].mean(1)
+
+
+def _as_of(layer: nn.Module, values: Tensor) -> Tensor:
+    """In the precision of the layer's parameters: a backbone may have a lower one than its head."""
+    first = next(layer.parameters(), None)
+    return values if first is None or not values.is_floating_point() else values.to(first.dtype)

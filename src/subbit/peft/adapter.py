@@ -25,8 +25,9 @@ class Adapter(nn.Module):
             nn.init.zeros_(start_at_zero)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        change: Tensor = self.up(functional.gelu(self.down(hidden)))
-        return hidden + change
+        # In a module of lower precision an adapter is float32 nevertheless.
+        change: Tensor = self.up(functional.gelu(self.down(hidden.to(self.down.weight.dtype))))
+        return hidden + change.to(hidden.dtype)
 
 
 def add_adapters(module: nn.Module, bottleneck: int) -> None:
