@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import subbit
-from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError, SubbitError
+from subbit.core.errors import ConfigError, DataError, RunFolderError, SubbitError
 from subbit.data import Examples
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.given import as_lines, differing, fingerprints

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.peft.tunings import tune
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,7 +15,6 @@ from subbit.conformance.method_laws import frozen_digest
 from subbit.core.errors import ModelError
 from subbit.models.flat import FlatModel
 from subbit.peft.lora import save_adapter
-from tests.peft.tunings import tune
 
 
 class Small(nn.Module):

@@ -204,8 +204,8 @@ def _refuse_overlaps(parameters: dict[str, nn.Parameter], selected: set[str]) ->
     for start, end, name in spans:
         if start < previous[1] and selected & {name, previous[2]}:
             raise ModelError(
-                f"{previous[2]} and {name} are different parameters in one memory: make them one (module.b = module.a), "
-                f"give one its own by nn.Parameter(parameter.detach().clone()), or select another part"
+                f"{previous[2]} and {name} are two parameters in one memory: make them one (module.b = module.a), give "
+                f"one its own by nn.Parameter(parameter.detach().clone()), or select another part"
             )
         if end > previous[1]:
             previous = (start, end, name)
