@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from subbit.core.errors import FrameError, SubbitError
+from subbit.core.errors import FrameError, ModelError, SubbitError
+from subbit.core.imported import is_imported
 from subbit.core.randomness import derive_key
 from subbit.core.values import build, require
 from subbit.models import load_classifier
@@ -46,6 +47,11 @@ class Recipe:
 
     def make(self) -> nn.Module:
         """The network as it was before the run."""
+        # A file from anywhere must not say which code is run.
+        if is_imported(self.model):
+            raise ModelError(
+                f"a mask of {self.model}: give the module that it builds, subbit.load(module, mask)"
+            )
         return load_classifier(
             self.model,
             self.classes,
