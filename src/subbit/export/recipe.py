@@ -49,9 +49,7 @@ class Recipe:
         """The network as it was before the run."""
         # A file from anywhere must not say which code is run.
         if is_imported(self.model):
-            raise ModelError(
-                f"a mask of {self.model}: give the module that it builds, subbit.load(module, mask)"
-            )
+            raise ModelError(f"a mask of {self.model}: give the module that it builds, subbit.load(module, mask)")
         return load_classifier(
             self.model,
             self.classes,
