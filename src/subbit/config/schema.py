@@ -52,7 +52,7 @@ class RunConfig:
     your function returns: methods then select and start otherwise."""
     revision: str = "main"
     """For a model from the hub: a branch, a tag or a commit. Only a commit always refers to the same weights."""
-    pooling: Literal["auto", "cls", "mean", "pooled"] = "auto"
+    pooling: Literal["auto", "cls", "mean", "pooled", "last"] = "auto"
     select: str = "auto"
     """Which parameters are trained, e.g. "last 5 blocks: weights", "all", "head". `auto`: the method's default."""
     batchnorm: Literal["frozen", "batch", "average"] = "frozen"
