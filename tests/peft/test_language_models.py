@@ -43,7 +43,7 @@ def test_blocks_and_ties(family: str) -> None:
 def test_embeddings_that_are_trained_as_outputs_are_not_in_the_frozen_prefix(family: str, frozen: bool) -> None:
     model = language_model(family)
     model.config.use_cache = False
-    flat = FlatModel(model, "lm_head.weight + last 1 block" if frozen else "lm_head.weight")
+    flat = FlatModel(model, "lm_head.weight + last 1 block")
     prefix = find_prefix(flat, (), sentences(4)["input_ids"])
     embedding = model.get_input_embeddings()
     assert (prefix is not None and any(call.module is embedding for call in prefix.skipped)) == frozen
