@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import subbit
-from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError, SubbitError
+from subbit.core.errors import ConfigError, DataError, RunFolderError, SubbitError
 from subbit.data import Examples
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.given import as_lines, differing, fingerprints
@@ -71,12 +71,30 @@ def test_data_that_does_not_fit_is_refused_with_what_is_needed() -> None:
         subbit.fine_tune(mlp(), odd, clients()[0])
 
 
-def test_tied_weights_are_refused_with_what_to_do() -> None:
+@pytest.mark.parametrize("method", ["fedavg", "fedpm"])
+def test_tied_weights_count_once_and_stay_tied(method: str) -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.Linear(4, 4))
     module[2].weight = module[1].weight
-    data = (torch.zeros(4, 4), torch.arange(4))
-    with pytest.raises(ModelError, match="tied"):
-        subbit.fine_tune(module, [data], data)
+    data = (torch.randn(4, 4), torch.arange(4))
+    result = subbit.fine_tune(module, [data], data, method=method, select="all: weights", rounds=2)
+    assert result.parameters == 16
+    assert result.module[2].weight is result.module[1].weight  # type: ignore[index]
+    assert not torch.equal(result.module[1].weight, module[1].weight)  # type: ignore[index]
+
+
+def test_what_is_frozen_stays_frozen_unless_it_is_asked_for() -> None:
+    module = mlp()
+    first, *others = (name for name, _ in module.named_parameters())
+    module.get_parameter(first).requires_grad_(False)
+    start = module.get_parameter(first).detach().clone()
+    result = subbit.fine_tune(module, clients(), clients()[0], method="fedavg", select="all", rounds=1)
+    assert torch.equal(result.module.get_parameter(first), start)
+    assert not torch.equal(result.module.get_parameter(others[0]), module.get_parameter(others[0]))
+    # As before: a second run on the result trains the same.
+    flags = {name: parameter.requires_grad for name, parameter in result.module.named_parameters()}
+    assert flags == {first: False, **dict.fromkeys(others, True)}
+    asked = subbit.fine_tune(result.module, clients(), clients()[0], method="fedavg", select=first, rounds=1)
+    assert not torch.equal(asked.module.get_parameter(first), start)
 
 
 @pytest.mark.parametrize(

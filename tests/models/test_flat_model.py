@@ -15,6 +15,7 @@ from subbit.core.randomness import torch_generator
 from subbit.models.flat import FlatModel, model_sha256
 from subbit.models.reparametrisation import BernoulliMask, clamp_scores_
 from subbit.models.select import select_parameters
+from subbit.models.ties import copy_module
 
 
 def loss_of(module, inputs):
@@ -144,9 +145,43 @@ def overlapping_storage(module):
     module.second.weight = nn.Parameter(memory[4:].view(4, 4))
 
 
-@pytest.mark.parametrize("tie", [one_parameter_under_two_names, two_parameters_in_one_storage, overlapping_storage])
 @pytest.mark.parametrize("selection", ["all", "first.weight", "second.weight"])
-def test_tied_parameters_are_refused(tie, selection):
+def test_a_tied_parameter_has_one_place(selection):
+    module, inputs = Tied(), torch.randn(3, 4)
+    one_parameter_under_two_names(module)
+    flat = FlatModel(module, selection)
+    assert flat.template.names.count("first.weight") == 1
+    assert "second.weight" not in flat.template.names
+    assert module.second.weight is module.first.weight
+    flat.backward(loss_of_tied(module, inputs))
+    views = dict(zip(flat.template.names, flat.template.views(flat.gradient), strict=True))
+    # By hand: the gradients of both places, added.
+    apart = copy.deepcopy(module)
+    apart.second.weight = nn.Parameter(apart.first.weight.detach().clone())
+    loss_of_tied(apart.requires_grad_(True), inputs).backward()
+    torch.testing.assert_close(views["first.weight"], apart.first.weight.grad + apart.second.weight.grad)
+    with torch.no_grad():
+        flat.weights.fill_(0.5)
+    assert all(bool((module.state_dict()[f"{name}.weight"] == 0.5).all()) for name in ("first", "second"))
+
+
+def loss_of_tied(module, inputs):
+    return module.head(module.second(torch.tanh(module.first(inputs)))).square().mean()
+
+
+def test_copies_stay_tied():
+    module = Tied()
+    module.second.weight = nn.Parameter(module.first.weight.data)  # Two parameters, one tensor.
+    copied = copy_module(module)
+    assert copied.second.weight is copied.first.weight
+    assert copied.first.weight.data_ptr() != module.first.weight.data_ptr()
+    assert module.second.weight is not module.first.weight
+    assert FlatModel(copied, "all: weights").template.size == 16 + 8
+
+
+@pytest.mark.parametrize("tie", [two_parameters_in_one_storage, overlapping_storage])
+@pytest.mark.parametrize("selection", ["all", "first.weight", "second.weight"])
+def test_different_parameters_in_one_memory_are_refused(tie, selection):
     module = Tied()
     tie(module)
     with pytest.raises(ModelError, match=r"first\.weight.*second\.weight.*clone") as caught:
@@ -157,8 +192,8 @@ def test_tied_parameters_are_refused(tie, selection):
 
 def test_other_types_and_places_are_refused():
     module = Tied()
-    module.first.half()
-    with pytest.raises(ModelError, match=r"first\.weight is torch\.float16"):
+    module.first.double()
+    with pytest.raises(ModelError, match=r"first\.weight is torch\.float64"):
         FlatModel(module, "all")
     FlatModel(module, "head")
     with pytest.raises(ModelError, match="meta"):

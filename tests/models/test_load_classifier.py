@@ -187,15 +187,31 @@ def test_damaged_checkpoints(tmp_path):
     assert "unheard-of" in message()
 
 
-def test_models_that_continue_a_text_are_refused(tmp_path):
-    from transformers import BertConfig, GPT2Config
+def test_models_that_translate_are_refused(tmp_path):
+    from transformers import T5Config
 
-    GPT2Config(n_embd=16, n_layer=1, n_head=2).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="'gpt2' model: needs one that takes images alone"):
+    T5Config(d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="'t5' model: needs one that takes images alone"):
         load_classifier(str(tmp_path), CLASSES, key=0)
-    BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, is_decoder=True).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="'bert' model: needs one that takes images alone"):
-        load_classifier(str(tmp_path), CLASSES, key=0)
+
+
+def test_models_that_continue_a_text(tmp_path):
+    """They are padded with the token that ends a text, here 2, and their last token has seen the others."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    with torch_randomness(5):
+        written = GPT2LMHeadModel(
+            GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40, n_positions=12, bos_token_id=1, eos_token_id=2)
+        ).eval()
+    written.save_pretrained(tmp_path)
+    tokens = torch.tensor([[5, 7, 9, 3, 2, 2], [6, 11, 3, 2, 2, 2]])
+    classifier = load_classifier(str(tmp_path), CLASSES, key=0, input_shape=(6,)).eval()
+    alone = [written.transformer(text).last_hidden_state[:, -1] for text in (tokens[:1, :4], tokens[1:, :3])]
+    torch.testing.assert_close(classifier.features(tokens), torch.cat(alone))
+    mean = load_classifier(str(tmp_path), CLASSES, key=0, pooling="mean").eval()
+    torch.testing.assert_close(mean.features(tokens[:1]), written.transformer(tokens[:1, :4]).last_hidden_state.mean(1))
+    with pytest.raises(ModelError, match="first token has seen no other one: use pooling=last"):
+        load_classifier(str(tmp_path), CLASSES, key=0, pooling="cls")
 
 
 def bert(folder, **options):

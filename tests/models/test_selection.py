@@ -1,10 +1,13 @@
+import copy
+
 import pytest
 import torch
 from example_networks import BUILDERS, build
 from torch import nn
 
 from subbit.core.errors import ModelError
-from subbit.models.select import find_blocks, find_head, parameter_kinds, select_parameters
+from subbit.models.flat import FlatModel
+from subbit.models.select import find_blocks, find_head, parameter_kinds, restore_frozen, select_parameters
 
 
 def size(module, selection):
@@ -122,3 +125,34 @@ def test_errors_show_what_there_is(kind, selection, words):
 def test_no_head():
     with pytest.raises(ModelError, match="no head"):
         select_parameters(nn.Sequential(nn.Conv2d(1, 1, 1)), "head")
+
+
+def test_what_its_owner_froze_is_left_out_unless_it_is_asked_for():
+    module = build("mlp")[0]
+    module.layers[0].requires_grad_(False)
+    rest = ["layers.1.weight", "layers.1.bias", "head.weight", "head.bias"]
+    assert select_parameters(module, "all") == select_parameters(module, "*") == rest
+    assert select_parameters(module, "backbone: weights + head") == ["layers.1.weight", "head.weight", "head.bias"]
+    assert select_parameters(module, "layers.0.weight") == ["layers.0.weight"]
+    assert select_parameters(module, "layers.0.* + head: biases") == ["layers.0.weight", "layers.0.bias", "head.bias"]
+    assert select_parameters(module, "layers.*.weight") == ["layers.1.weight"]
+    assert select_parameters(module, "all", even_frozen=True) == ["layers.0.weight", "layers.0.bias", *rest]
+    with pytest.raises(ModelError, match="all parameters of 'block 0' have requires_grad=False"):
+        select_parameters(module, "block 0")
+    module.requires_grad_(False)
+    assert select_parameters(module, "head") == ["head.weight", "head.bias"]
+    with pytest.raises(ModelError, match="all parameters of 'all' have requires_grad=False"):
+        select_parameters(module, "all")
+
+
+def test_a_flat_model_remembers_what_was_frozen():
+    module = build("mlp")[0]
+    module.layers[0].requires_grad_(False)
+    names = FlatModel(module, "all").template.names
+    FlatModel(module, "head")
+    assert FlatModel(module, "all").template.names == names
+    assert FlatModel(copy.deepcopy(module), "all").template.names == names
+    restore_frozen(module)
+    assert [name for name, value in module.named_parameters() if value.requires_grad] == list(names)
+    module.requires_grad_(True)
+    assert len(FlatModel(module, "all").template.names) == 6

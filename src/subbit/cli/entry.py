@@ -36,8 +36,9 @@ app.command()(export)
 app.command(context_settings=OWN_WORDS)(bench)
 app.command()(params)
 app.command()(domain_gap)
-console = Console()
-errors = Console(stderr=True)
+# No emoji: `model=net:key:` in an error is no key.
+console = Console(emoji=False)
+errors = Console(stderr=True, emoji=False)
 
 
 def _print_version(asked: bool) -> None:

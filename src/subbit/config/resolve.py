@@ -20,6 +20,7 @@ import tomli_w
 from subbit.config.meanings import RUN, hint, refuse_lost_privacy, refuse_other_method, refuse_two_meanings
 from subbit.config.schema import RunConfig
 from subbit.core.errors import ConfigError
+from subbit.core.imported import is_imported
 from subbit.core.pieces import Tables, as_words, flattened
 from subbit.core.plugins import NONE, needed_plugins
 from subbit.core.values import build, field_types, nearest, require, split_assignment
@@ -72,7 +73,9 @@ def resolve_contender(
 
     run_keys = field_types(RunConfig)
     of_run = {word: word.removeprefix(f"{RUN}.") for word, _ in everything}
-    run = build(RunConfig, {of_run[word]: value for word, value in everything if of_run[word] in run_keys})
+    of_the_run = {of_run[word]: value for word, value in everything if of_run[word] in run_keys}
+    _keep_own_head(of_the_run)
+    run = build(RunConfig, of_the_run)
     given = [(word, value) for word, value in everything if of_run[word] not in run_keys]
     require(
         run.preset in method.presets,
@@ -93,6 +96,12 @@ def resolve_contender(
     # Options of a component in the preset do not apply if another component was chosen.
     chosen = [(key, value) for key, value in [*preset, *given] if pieces.knows(key)]
     return Settings(run, pieces.build(chosen)), tuple(skipped)
+
+
+def _keep_own_head(given: dict[str, Any]) -> None:
+    """Only classifiers are fitted a head by default; a module of one's own has one, as in `subbit.fine_tune`."""
+    if given.get("objective", RunConfig.objective) != RunConfig.objective or is_imported(str(given.get("model", ""))):
+        given.setdefault("head", "keep")
 
 
 def _last(pairs: list[tuple[str, Any]], key: str) -> Any:

@@ -64,16 +64,19 @@ class RunConfig:
     """Random changes of training images, e.g. "crop, flip"; none: as they are."""
 
     model: str = "subbit/vit-micro"
+    """A name, a folder, a hub name, or `my_package.my_module:build`, a function that returns a torch module."""
     pretrained: bool = True
-    """False: the same architecture with random weights drawn from the seed."""
+    """False: the same architecture with random weights drawn from the seed. Of a model of your own it only says what
+    your function returns: methods then select and start otherwise."""
     revision: str = "main"
     """For a model from the hub: a branch, a tag or a commit. Only a commit always refers to the same weights."""
-    pooling: Literal["auto", "cls", "mean", "pooled"] = "auto"
+    pooling: Literal["auto", "cls", "mean", "pooled", "last"] = "auto"
     select: str = "auto"
     """Which parameters are trained, e.g. "last 5 blocks: weights", "all", "head". `auto`: the method's default."""
     batchnorm: Literal["frozen", "batch", "average"] = "frozen"
     head: Literal["probe", "lda", "kaiming", "keep"] = "probe"
-    """The classifier: one federated round of linear probing, closed-form LDA, random, or the module's own."""
+    """The classifier: one federated round of linear probing, closed-form LDA, random, or the module's own (the default
+    for a model of your own and for other objectives)."""
     head_epochs: int = 1
     head_learning_rate: float = 1e-3
     head_batch_size: int = 64

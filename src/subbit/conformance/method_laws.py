@@ -142,11 +142,14 @@ class _Stopped(Exception):
 
 def frozen_digest(flat: FlatModel) -> str:
     """SHA-256 of every parameter and buffer that is not trained (nor, with `average`, a running statistic)."""
-    trained = set(flat.template.names)
+    # By their tensors: one that is trained may have more names than one.
+    parameters = dict(flat.module.named_parameters())
+    tensors = [(name, value) for name, value in parameters.items() if name not in flat.template.names]
+    trained: set[str] = set()
     if flat.statistics_template is not None:
-        trained |= set(flat.statistics_template.names)
-    tensors = [*flat.module.named_parameters(remove_duplicate=False), *flat.module.named_buffers()]
-    return sha256_of((name, tensor) for name, tensor in tensors if name not in trained)
+        trained = set(flat.statistics_template.names)
+    buffers = [(name, value) for name, value in flat.module.named_buffers() if name not in trained]
+    return sha256_of([*tensors, *buffers])
 
 
 @law("weights that are not selected stay as they are, bit for bit")

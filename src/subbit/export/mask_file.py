@@ -91,10 +91,13 @@ class MaskFile:
 def mask_of_run(trained: TrainedRun) -> MaskFile:
     """The mask that turns the run's base into the network in the module."""
     method, flat = trained.workplace.method("main"), trained.flat
+    network_tensors = module_tensors(trained.workplace.module)
     base = masked_base(trained.workplace.problem.module, flat, frozen_weights(method))
+    # Layers of lower precision with masked weights have become float32.
+    base |= {name: base[name].to(tensor.dtype) for name, tensor in network_tensors.items() if name in base}
     kept: list[Tensor] = []
     masked, values = 0, {}
-    for name, network in module_tensors(trained.workplace.module).items():
+    for name, network in network_tensors.items():
         require(name in base, f"{method.name} adds {name} to the model: a mask file has no place for it")
         if name in flat.template.names:
             ones = network != 0
@@ -134,7 +137,8 @@ def _selection(trained: TrainedRun) -> str:
         blocks = count_blocks(workplace.module)
         method, parameters = workplace.method("main"), workplace.settings.parameters
         words = method.default_selection(parameters, blocks, workplace.problem.pretrained)
-    return words if select_parameters(workplace.module, words) == names else " + ".join(names)
+    # Whoever reads the file may have frozen what the run has trained, or the other way round.
+    return words if select_parameters(workplace.module, words, even_frozen=True) == names else " + ".join(names)
 
 
 def known_rates(ones: Sequence[int], template: Template) -> Shared:

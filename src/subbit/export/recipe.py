@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from subbit.core.errors import FrameError, SubbitError
+from subbit.core.errors import FrameError, ModelError, SubbitError
+from subbit.core.imported import is_imported
 from subbit.core.randomness import derive_key
 from subbit.core.values import build, require
 from subbit.models import load_classifier
@@ -46,6 +47,9 @@ class Recipe:
 
     def make(self) -> nn.Module:
         """The network as it was before the run."""
+        # A file from anywhere must not say which code is run.
+        if is_imported(self.model):
+            raise ModelError(f"a mask of {self.model}: give the module that it builds, subbit.load(module, mask)")
         return load_classifier(
             self.model,
             self.classes,
@@ -80,5 +84,8 @@ def build_description(schema: type[Described], values: dict[str, Any]) -> Descri
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """All parameters and buffers in the module's order, including non-persistent ones (e.g. a pixel mean)."""
-    return dict([*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)])
+    """All parameters and buffers in the module's order, including non-persistent ones (e.g. a pixel mean).
+
+    What is tied appears once, under its first name.
+    """
+    return dict([*module.named_parameters(), *module.named_buffers()])

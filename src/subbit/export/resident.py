@@ -49,7 +49,7 @@ class MaskedModel:
         self._replaced: dict[str, Tensor] = {}
         self._digests: dict[frozenset[str], str] = {}
         first = open_mask(mask)
-        self._flat = FlatModel(module, first.description.selection, first.description.batchnorm)
+        self._flat = FlatModel(module, first.description.selection, first.description.batchnorm, even_frozen=True)
         if first.description.preparation is not None:
             self._flat.initial = prepared_weights(first.description.preparation, self._flat)
         self.switch(first)

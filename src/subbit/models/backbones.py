@@ -3,7 +3,8 @@
 kind    input                                         default features
 image   pixels [n, channels, height, width]           the class token; CLIP: its own pooled output
 video   pixels [n, frames, channels, height, width]   VideoMAE: the mean of all tokens, after its last norm
-text    token numbers [n, length], padded at the end  encoders such as BERT: pooled output, else the first token
+text    token numbers [n, length], padded at the end  encoders such as BERT: pooled output, else the first token;
+                                                      models that continue texts, such as GPT-2: the last token
 """
 
 from __future__ import annotations
@@ -91,12 +92,13 @@ class Architecture:
             backbone, norm = model.get_submodule("videomae"), getattr(model, "fc_norm", None)
             return Classifier(backbone, head, self.pooling, preprocess, kind="video", norm=norm)
         made = Classifier(model, head, self.pooling, preprocess, kind=self.kind)
-        made.padding = getattr(self.config, "pad_token_id", None) if self.kind == "text" else None
+        made.padding = _padding(self.config) if self.kind == "text" else None
         return made
 
 
 def read_architecture(source: str, config: Any, pooling: str, revision: str = "main") -> Architecture:
     """Determine the kind of network and the class that builds it. Rejects any other kind."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING as CAUSAL
     from transformers import MODEL_FOR_MASKED_LM_MAPPING, MODEL_MAPPING, CLIPVisionModel, VideoMAEForVideoClassification
 
     kind: Kind = "image"
@@ -111,12 +113,18 @@ def read_architecture(source: str, config: Any, pooling: str, revision: str = "m
     takes = getattr(model_class, "main_input_name", None)
     # A masked language model sees the whole text; the first token of a generative one has seen nothing else.
     encodes_text = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not _generates(config)
+    continues_text = type(config) in CAUSAL and not encodes_text and not getattr(config, "is_encoder_decoder", False)
     if takes == "input_ids" and encodes_text:
         kind, natural = "text", "pooled" if can_leave_out_pooler else "cls"
+    elif takes == "input_ids" and continues_text and not hasattr(config, "text_config"):
+        kind, natural = "text", "last"
+        config.use_cache = False  # What generating text would need takes memory in every batch.
+        if pooling == "cls":
+            raise ModelError(f"{source}: its first token has seen no other one: use pooling=last or mean")
     elif takes != "pixel_values" or hasattr(config, "text_config"):
         raise ModelError(
             f"{source} is a {config.model_type!r} model: needs one that takes images alone, VideoMAE, "
-            "or an encoder of texts such as BERT"
+            "or one of texts such as BERT or GPT-2"
         )
     if pooling == "auto":
         pooling = getattr(config, "pooling", natural)
@@ -124,6 +132,19 @@ def read_architecture(source: str, config: Any, pooling: str, revision: str = "m
     if pooling != "pooled" and can_leave_out_pooler:
         options["add_pooling_layer"] = False  # Unused weights should not be trained and sent.
     return Architecture(source, config, model_class, kind, pooling, options, revision)
+
+
+def _padding(config: Any) -> int | None:
+    """Models without a token for padding, such as GPT-2, are usually padded with the one that ends a text."""
+    padding = getattr(config, "pad_token_id", None)
+    ends = getattr(config, "eos_token_id", None) if _continues(config) else None
+    return padding if padding is not None else ends if isinstance(ends, int) else None
+
+
+def _continues(config: Any) -> bool:
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and type(config) not in MODEL_FOR_MASKED_LM_MAPPING
 
 
 def _generates(config: Any) -> bool:

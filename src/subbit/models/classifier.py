@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from subbit.core.errors import ModelError
 
-POOLINGS = ("cls", "mean", "pooled")
+POOLINGS = ("cls", "mean", "pooled", "last")
 Kind = Literal["image", "video", "text"]
 
 
@@ -23,6 +23,7 @@ class Classifier(nn.Module):
         mean     images: the mean of all tokens but the first, or of all positions of a convolutional network;
                  videos: the mean of all tokens; texts: the mean of all tokens that are not padding
         pooled   the backbone's own pooled output (CLIP: the class token after a last norm)
+        last     texts: the last token that is not padding, for models that continue texts
 
     If `padding` is set, the backbone of a text does not attend to tokens with that number.
     """
@@ -55,12 +56,12 @@ class Classifier(nn.Module):
         if attended is not None:
             output = self.backbone(input_ids=inputs.long(), attention_mask=attended.long())
         else:
-            output = self.backbone(self._prepared(inputs))
+            output = self.backbone(_as_of(self.backbone, self._prepared(inputs)))
         features = output if isinstance(output, Tensor) else self._pool(output, attended)
         return features if self.norm is None else self.norm(features)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(inputs))
+        logits: Tensor = self.head(_as_of(self.head, self.features(inputs)))
         return logits
 
     def _prepared(self, inputs: Tensor) -> Tensor:
@@ -92,7 +93,18 @@ class Classifier(nn.Module):
             return hidden.mean((2, 3))
         if self.pooling == "cls":
             return hidden[:, 0]
+        if self.pooling == "last":
+            if attended is None:
+                raise ModelError(f"pooling='last': {type(self.backbone).__name__} takes no texts")
+            places = torch.arange(attended.shape[1]).where(attended, 0).amax(1)
+            return hidden[torch.arange(len(hidden)), places]
         if attended is not None:
             weights = attended[:, :, None].to(hidden.dtype)
             return (hidden * weights).sum(1) / weights.sum(1)
         return hidden.mean(1) if self.kind == "video" else hidden[:, 1:].mean(1)
+
+
+def _as_of(layer: nn.Module, values: Tensor) -> Tensor:
+    """In the precision of the layer's parameters: a backbone may have a lower one than its head."""
+    first = next(layer.parameters(), None)
+    return values if first is None or not values.is_floating_point() else values.to(first.dtype)

@@ -4,6 +4,9 @@ The selected parameters of a module become views into one float32 buffer, and th
 layer is rewritten: the forward pass reads what was last written to `weights`, the backward pass adds to `gradient`, and
 an optimiser or a reparametrisation updates one tensor. All other parameters are frozen and stay bit-identical.
 
+A tied parameter (one with several names, such as the embeddings of a language model) has one place in the vector.
+Layers of lower precision with a selected parameter become float32 (`subbit.models.precision`).
+
 Batch normalisation needs a policy, because running statistics are weights that are not trained by gradients:
 
     frozen    the layers are always in evaluation mode; running statistics never change (for pre-trained networks)
@@ -22,7 +25,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from subbit.core.errors import ModelError
-from subbit.models.select import select_parameters
+from subbit.models.precision import HALVES, widen_layers
+from subbit.models.select import note_frozen, select_parameters
 from subbit.models.template import Template
 
 LARGE = 1 << 23
@@ -33,13 +37,16 @@ BATCHNORM_POLICIES = ("frozen", "batch", "average")
 class FlatModel:
     """Selected parameters become views into one flat float32 buffer, and their `.grad` views into another."""
 
-    def __init__(self, module: nn.Module, selection: str, batchnorm: str = "frozen") -> None:
+    def __init__(self, module: nn.Module, selection: str, batchnorm: str = "frozen", even_frozen: bool = False) -> None:
+        """`even_frozen`: see `select_parameters`."""
         if batchnorm not in BATCHNORM_POLICIES:
             raise ModelError(f"batchnorm={batchnorm!r}: there are {', '.join(BATCHNORM_POLICIES)}")
-        parameters = dict(module.named_parameters(remove_duplicate=False))
-        names = select_parameters(module, selection)
+        note_frozen(module)
+        parameters = dict(module.named_parameters())
+        names = select_parameters(module, selection, even_frozen)
         _refuse_unfit(parameters, names)
-        _refuse_tied(parameters, set(names))
+        _refuse_overlaps(parameters, set(names))
+        widen_layers(module, names)
         self.module = module
         self.batchnorm = batchnorm
         self._parameters = [parameters[name] for name in names]
@@ -178,7 +185,7 @@ def _concatenated(tensors: Sequence[Tensor]) -> Tensor:
 def _refuse_unfit(parameters: dict[str, nn.Parameter], names: list[str]) -> None:
     for name in names:
         parameter = parameters[name]
-        if parameter.dtype != torch.float32:
+        if parameter.dtype not in (torch.float32, *HALVES):
             raise ModelError(
                 f"{name} is {parameter.dtype}: select float32 parameters or convert the module by .float()"
             )
@@ -186,8 +193,8 @@ def _refuse_unfit(parameters: dict[str, nn.Parameter], names: list[str]) -> None
             raise ModelError(f"{name} lies on {parameter.device}: selected parameters must lie on one real device")
 
 
-def _refuse_tied(parameters: dict[str, nn.Parameter], selected: set[str]) -> None:
-    """Reject tied parameters: they can be neither two parts of the vector, nor one trained and one frozen."""
+def _refuse_overlaps(parameters: dict[str, nn.Parameter], selected: set[str]) -> None:
+    """Reject different parameters in one memory: neither two parts of the vector, nor one trained and one frozen."""
     in_memory = {
         name: parameter for name, parameter in parameters.items() if parameter.numel() and not parameter.is_meta
     }
@@ -197,8 +204,8 @@ def _refuse_tied(parameters: dict[str, nn.Parameter], selected: set[str]) -> Non
     for start, end, name in spans:
         if start < previous[1] and selected & {name, previous[2]}:
             raise ModelError(
-                f"{previous[2]} and {name} are tied (one memory, two names): give one of them its own, "
-                f"e.g. parameter = nn.Parameter(parameter.detach().clone()), or select another part"
+                f"{previous[2]} and {name} are two parameters in one memory: make them one (module.b = module.a), give "
+                f"one its own by nn.Parameter(parameter.detach().clone()), or select another part"
             )
         if end > previous[1]:
             previous = (start, end, name)

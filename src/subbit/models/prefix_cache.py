@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from subbit.data.examples import Examples
 from subbit.models.cache_store import CacheStore
@@ -58,8 +59,8 @@ class PrefixCache:
         values = self._store.values.index_select(0, batch.rows).float()
         if self._store.exact and not self._same(self._prefix, batch, values):
             return self._whole(batch)
-        outputs: Tensor = self._prefix.outputs(batch.tensor, values)
-        if bool(outputs.isnan().any()):
+        outputs = self._prefix.outputs(batch.tensor, values)
+        if any(bool(value.isnan().any()) for value in tree_leaves(outputs) if isinstance(value, Tensor)):
             # Either the network is broken, or it took another way through its layers than when it was watched.
             self._prefix = None
             return self._whole(batch)

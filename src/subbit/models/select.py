@@ -9,6 +9,9 @@
 fewer (whatever their name, e.g. the layer scales of DINOv2). `backbone` is everything but the head. `block 0` is the
 first.
 
+Tied parameters are one, under its first name, and it is selected if one of its names is. Parameters that come with
+`requires_grad=False` are left out, unless a pattern or "head" means no others: then they are asked for.
+
     "last 5 blocks: weights"          what DeltaMask masks
     "last 5 blocks: weights + head"   the same, and the head
     "all: biases, norms + head"       bias tuning
@@ -28,13 +31,20 @@ from subbit.core.errors import ModelError
 KINDS = ("weights", "biases", "norms", "all")
 PLACES = ("all", "head", "backbone", "last N blocks", "block N")
 HEAD_NAMES = ("head", "classifier", "fc")
+BLOCKS = re.compile(r"(last|block)\s+(\d+)(\s+blocks?)?")
+NOTED = "_frozen_by_owner"
 NORM_CLASS = re.compile(r"norm(\dd)?$", re.IGNORECASE)  # BatchNorm2d, LayerNorm, RMSNorm and their subclasses
 
 
-def select_parameters(module: nn.Module, selection: str) -> list[str]:
-    """Names of the selected parameters, in the order of the module. A parameter with two names appears under both."""
+def select_parameters(module: nn.Module, selection: str, even_frozen: bool = False) -> list[str]:
+    """Names of the selected parameters, in the order of the module. A parameter with two names has its first.
+
+    `even_frozen`: whether `requires_grad` is ignored.
+    """
     kinds = parameter_kinds(module)
-    chosen: set[str] = set()
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    frozen = set() if even_frozen else {id(parameter) for parameter in frozen_by_owner(module)}
+    chosen: set[int] = set()
     for term in selection.split("+"):
         where, _, kind_words = (part.strip() for part in term.partition(":"))
         wanted = _parse_kinds(selection, kind_words) if ":" in term else {"all"}
@@ -46,8 +56,35 @@ def select_parameters(module: nn.Module, selection: str) -> list[str]:
         if not names:
             found = ", ".join(sorted({kinds[name] for name in placed}))
             raise ModelError(f"selection {selection!r}: {where!r} has no {kind_words}, only {found}")
-        chosen.update(names)
-    return [name for name in kinds if name in chosen]
+        found_ids = {id(parameters[name]) for name in names}
+        if found_ids <= frozen and (where in ("all", "backbone") or BLOCKS.fullmatch(where)):
+            raise ModelError(
+                f"selection {selection!r}: all parameters of {where!r} have requires_grad=False; set it to True for "
+                "those to train, or select them by a pattern over names"
+            )
+        chosen |= found_ids - frozen or found_ids
+    return [name for name, parameter in module.named_parameters() if id(parameter) in chosen]
+
+
+def note_frozen(module: nn.Module) -> None:
+    """Remember which parameters come with `requires_grad=False`, which training then uses for its own purposes.
+
+    Kept in the module itself, so that copies know it too; `restore_frozen` is the opposite.
+    """
+    vars(module).setdefault(NOTED, frozen_by_owner(module))
+
+
+def frozen_by_owner(module: nn.Module) -> list[nn.Parameter]:
+    noted: list[nn.Parameter] | None = vars(module).get(NOTED)
+    return [value for value in module.parameters() if not value.requires_grad] if noted is None else noted
+
+
+def restore_frozen(module: nn.Module) -> None:
+    """Set `requires_grad` as it was, for whoever uses the module next."""
+    frozen = {id(parameter) for parameter in frozen_by_owner(module)}
+    if vars(module).pop(NOTED, None) is not None:
+        for parameter in module.parameters():
+            parameter.requires_grad_(id(parameter) not in frozen)
 
 
 def parameter_kinds(module: nn.Module) -> dict[str, str]:
@@ -108,7 +145,7 @@ def _parse_place(module: nn.Module, selection: str, where: str) -> Callable[[str
     if where in ("head", "backbone"):
         head = find_head(module) + "."
         return lambda name: name.startswith(head) == (where == "head")
-    if match := re.fullmatch(r"(last|block)\s+(\d+)(\s+blocks?)?", where):
+    if match := BLOCKS.fullmatch(where):
         word, number = match[1], int(match[2])
         if (word == "last") == (match[3] is not None):
             blocks, count = find_blocks(module)

@@ -131,13 +131,16 @@ def add_up(tallies: Sums) -> Sums:
 
 
 def logits_of(outputs: Any) -> Tensor:
-    """The outputs of a module as one tensor: itself, or the `logits` of what transformers' models return."""
+    """The outputs of a module as one tensor: itself, or the `logits` of what transformers' models return.
+
+    Those of a module of lower precision become float32: a loss adds up many small numbers.
+    """
     if isinstance(outputs, Tensor):
-        return outputs
+        return outputs.float() if outputs.dtype in (torch.float16, torch.bfloat16) else outputs
     logits = outputs.get("logits") if isinstance(outputs, Mapping) else getattr(outputs, "logits", None)
     if not isinstance(logits, Tensor):
         raise ModelError(f"the module returns {type(outputs).__name__}; needs a tensor, or an object with `logits`")
-    return logits
+    return logits_of(logits)
 
 
 def finite(outputs: Any) -> bool:

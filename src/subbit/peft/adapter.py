@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from subbit.peft.blocks import feed_forward_output, transformer_blocks
+from subbit.peft.blocks import feed_forward_output, outputs_of, transformer_blocks
 
 
 class Adapter(nn.Module):
@@ -25,15 +25,16 @@ class Adapter(nn.Module):
             nn.init.zeros_(start_at_zero)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        change: Tensor = self.up(functional.gelu(self.down(hidden)))
-        return hidden + change
+        # In a module of lower precision an adapter is float32 nevertheless.
+        change: Tensor = self.up(functional.gelu(self.down(hidden.to(self.down.weight.dtype))))
+        return hidden + change.to(hidden.dtype)
 
 
 def add_adapters(module: nn.Module, bottleneck: int) -> None:
     for block in transformer_blocks(module, "tuning=adapter").values():
         layer = feed_forward_output(block)
         # A child module and a hook instead of a wrapper, so that the frozen parameters keep their names.
-        layer.add_module("adapter", Adapter(layer.out_features, bottleneck))
+        layer.add_module("adapter", Adapter(outputs_of(layer), bottleneck))
         layer.register_forward_hook(_adapted)
 
 

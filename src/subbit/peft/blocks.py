@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from torch import nn
 
@@ -13,6 +14,17 @@ ATTENTION = re.compile("attention|attn", re.IGNORECASE)
 PROJECTIONS = (("q_proj", "v_proj"), ("query", "value"), ("q_lin", "v_lin"), ("qkv",))
 """Names of the layers that compute queries and values; a layer that computes queries, keys and values counts for
 both."""
+Linear = Any
+"""`nn.Linear`, or transformers' `Conv1D`, which is a linear layer with a transposed weight."""
+
+
+def is_linear(layer: nn.Module) -> bool:
+    # By its name: importing transformers takes seconds.
+    return isinstance(layer, nn.Linear) or (type(layer).__name__ == "Conv1D" and hasattr(layer, "nf"))
+
+
+def outputs_of(layer: Linear) -> int:
+    return int(layer.out_features if isinstance(layer, nn.Linear) else layer.nf)
 
 
 def transformer_blocks(module: nn.Module, purpose: str) -> dict[str, nn.Module]:
@@ -28,9 +40,9 @@ def transformer_blocks(module: nn.Module, purpose: str) -> dict[str, nn.Module]:
     return blocks
 
 
-def feed_forward_output(block: nn.Module) -> nn.Linear:
+def feed_forward_output(block: nn.Module) -> Linear:
     """The layer whose output, usually after dropout, is added to the residual stream at the end of a block."""
-    layers = [layer for layer in block.modules() if isinstance(layer, nn.Linear)]
+    layers = [layer for layer in block.modules() if is_linear(layer)]
     if not layers:
         raise ModelError(f"{type(block).__name__} has no linear layer: needs one at the end of its feed-forward part")
     return layers[-1]
@@ -38,7 +50,7 @@ def feed_forward_output(block: nn.Module) -> nn.Linear:
 
 def width_of(block: nn.Module) -> int:
     """Width of the residual stream."""
-    return feed_forward_output(block).out_features
+    return outputs_of(feed_forward_output(block))
 
 
 def query_and_value(block: nn.Module) -> list[str]:

@@ -1,4 +1,4 @@
-"""LoRA with the peft library: W + (alpha / rank) B A on the layers that compute queries and values.
+"""LoRA with the peft library: W + (alpha / rank) B A on the layers that compute queries and values, or others.
 
 Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022. B starts at zero, so the network is
 initially unchanged, bit for bit. `save_adapter` writes files that peft can load.
@@ -6,6 +6,9 @@ initially unchanged, bit for bit. `save_adapter` writes files that peft can load
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +16,46 @@ from torch import nn
 
 from subbit.core.errors import ConfigError, ModelError
 from subbit.models.select import find_head
-from subbit.peft.blocks import query_and_value, transformer_blocks
+from subbit.peft.blocks import is_linear, outputs_of
+from subbit.peft.targets import AUTO, Target, find_targets
 
 WEIGHTS_FILE, HEAD_FILE = "adapter_model.safetensors", "head.safetensors"
 
 
-def add_lora(module: nn.Module, rank: int, alpha: int) -> None:
+def add_lora(module: nn.Module, rank: int, alpha: int, wanted: str = AUTO) -> None:
     base = base_model(module)
-    blocks = transformer_blocks(base, "tuning=lora")
-    targets = [f"{name}.{layer}" for name, block in blocks.items() for layer in query_and_value(block)]
+    targets = find_targets(base, wanted)
+    layers = [base.get_submodule(target) for target in targets]
     if all(parameter.is_meta for parameter in base.parameters()):
-        _add_shapes(base, targets, rank)
+        _add_shapes(layers, rank)
         return
     peft = _library()
-    peft.inject_adapter_in_model(peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets), base)
+    transposed = any(not isinstance(layer, nn.Linear) and is_linear(layer) for layer in layers)
+    config = peft.LoraConfig(
+        r=rank, lora_alpha=alpha, target_modules=_exactly(targets, base), fan_in_fan_out=transposed
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Where some layers are transposed and others not, peft says so and goes on.
+        peft.inject_adapter_in_model(config, base)
+    for name, parameter in base.named_parameters():
+        if "lora_" in name:  # peft follows the base's precision and casts on its way.
+            parameter.data = parameter.data.float()
 
 
-def _add_shapes(base: nn.Module, targets: list[str], rank: int) -> None:
+def _exactly(targets: list[str], base: nn.Module) -> list[str] | str:
+    """The targets as peft takes them. It also takes what ends like one of them: then a pattern is needed."""
+    ends = tuple(f".{target}" for target in targets)
+    others = any(name.endswith(ends) and name not in targets for name, _ in base.named_modules())
+    return f"(?:{'|'.join(map(re.escape, targets))})" if others else targets
+
+
+def _add_shapes(layers: Iterable[Target], rank: int) -> None:
     """What peft adds, for a network without values, whose parameters are only counted: peft takes seconds to import."""
-    for target in targets:
-        layer = base.get_submodule(target)
-        if not isinstance(layer, nn.Linear):
-            raise ModelError(f"{target} is no linear layer: LoRA needs one")
-        layer.add_module("lora_A", nn.Linear(layer.in_features, rank, bias=False, device="meta"))
-        layer.add_module("lora_B", nn.Linear(rank, layer.out_features, bias=False, device="meta"))
+    for layer in layers:
+        weights = layer.weight.numel()
+        outputs = outputs_of(layer) if is_linear(layer) else layer.out_channels
+        layer.add_module("lora_A", nn.Linear(weights // outputs, rank, bias=False, device="meta"))
+        layer.add_module("lora_B", nn.Linear(rank, outputs, bias=False, device="meta"))
 
 
 def base_model(module: nn.Module) -> nn.Module:
@@ -48,7 +67,8 @@ def base_model(module: nn.Module) -> nn.Module:
 def save_adapter(module: nn.Module, folder: Path) -> None:
     """Save the LoRA of a trained classifier as a folder for `PeftModel.from_pretrained(backbone, folder)`.
 
-    The head is not part of peft's adapter and is saved in a separate file: `weight` and `bias` of a linear layer.
+    The head is not part of peft's adapter and is saved in a separate file: `weight` and `bias` of a linear layer. That
+    of a language model is not trained and not saved.
     """
     from safetensors.torch import save_file
 
@@ -63,8 +83,26 @@ def save_adapter(module: nn.Module, folder: Path) -> None:
     adapter = {f"base_model.model.{name}": tensor.detach().clone() for name, tensor in state.items()}
     save_file(adapter, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     configs["default"].save_pretrained(str(folder))
-    head = module.get_submodule(find_head(module))
+    name = trained_head(module)
+    if name is None:
+        return
+    head = module.get_submodule(name)
     save_file({name: tensor.detach().clone() for name, tensor in head.state_dict().items()}, folder / HEAD_FILE)
+
+
+def trained_head(module: nn.Module) -> str | None:
+    """Name of the head that is trained with what a tuning adds; None if there is none.
+
+    The output layer of a language model, often tied to its embeddings, is no head: it is as large as they are, and
+    trained already.
+    """
+    find_outputs = getattr(module, "get_output_embeddings", None)
+    try:
+        if callable(find_outputs) and find_outputs() is not None:
+            return None
+        return find_head(module)
+    except (ModelError, NotImplementedError):
+        return None
 
 
 def _library() -> Any:

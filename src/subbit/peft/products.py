@@ -55,9 +55,10 @@ def find_factors(template: Template) -> list[Factors]:
         )
     }
     found = []
-    for name, (down, (rank, inputs)) in ((name, places[name]) for name in places if DOWN in name):
-        up, (outputs, _) = places[name.replace(DOWN, UP)]
-        found.append(Factors(down, up, rank, inputs, outputs))
+    for name, (down, (rank, *inputs)) in ((name, places[name]) for name in places if DOWN in name):
+        up, (outputs, *_) = places[name.replace(DOWN, UP)]
+        # Of a convolution: channels times places of the kernel.
+        found.append(Factors(down, up, rank, math.prod(inputs), outputs))
     return found
 
 

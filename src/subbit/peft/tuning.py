@@ -6,9 +6,10 @@
     adapter   a bottleneck after each feed-forward layer
     prompt    tokens prepended in each block
     prefix    tokens prepended at the input
-    lora      low-rank changes of the query and value layers
+    lora      low-rank changes of the query and value layers, or of others that are named
 
-The head is always trained. If modules are added, all existing parameters stay frozen.
+The head is always trained; the output layer of a language model is not, except by `full` and `head`. If modules are
+added, all existing parameters stay frozen.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from subbit.core.registry import make_registry, register
 from subbit.core.values import require
 from subbit.models.select import select_parameters
 from subbit.peft.adapter import add_adapters
-from subbit.peft.lora import add_lora
+from subbit.peft.lora import add_lora, trained_head
 from subbit.peft.prompt import add_prompts
+from subbit.peft.targets import AUTO
 
 TUNINGS = make_registry("tuning")
 BIAS_PATTERNS = ("*bias", "*.bias_[ih]h_l*")
@@ -79,7 +81,7 @@ class Bias:
             patterns.append(pattern)
         if not patterns:
             raise ModelError(f"tuning=bias: {type(module).__name__} has no biases")
-        return " + ".join([*patterns, "head"])
+        return _and_head(module, " + ".join(patterns))
 
 
 @register("tuning", "adapter")
@@ -97,7 +99,7 @@ class Adapter:
     def tune(self, module: nn.Module, key: int) -> str:
         with torch_randomness(key):
             add_adapters(module, self.bottleneck)
-        return "*.adapter.* + head"
+        return _and_head(module, "*.adapter.*")
 
 
 @register("tuning", "prompt")
@@ -115,7 +117,7 @@ class Prompt:
     def tune(self, module: nn.Module, key: int) -> str:
         with torch_randomness(key):
             add_prompts(module, self.prompt_tokens, deep=self.name == "prompt")
-        return "*.prompt.tokens + head"
+        return _and_head(module, "*.prompt.tokens")
 
 
 @register("tuning", "prefix")
@@ -129,13 +131,16 @@ class Prefix(Prompt):
 @register("tuning", "lora")
 @dataclass(frozen=True)
 class Lora:
-    """Adds low-rank changes to the query and value layers."""
+    """Adds low-rank changes to the query and value layers, or to others."""
 
     name: ClassVar[str] = "lora"
     lora_rank: int = 4
     lora_alpha: int = 8
     lora_mean: Literal["factors", "product"] = "factors"
     """What the server averages: A and B separately, or BA."""
+    lora_targets: str = AUTO
+    """Layers that are changed, by the end of their name or a pattern, e.g. "q_proj, v_proj". `auto`: queries and
+    values; peft's own choice for other transformers; all convolutions of a network without attention."""
 
     def __post_init__(self) -> None:
         for key in ("lora_rank", "lora_alpha"):
@@ -143,5 +148,9 @@ class Lora:
 
     def tune(self, module: nn.Module, key: int) -> str:
         with torch_randomness(key):
-            add_lora(module, self.lora_rank, self.lora_alpha)
-        return "*.lora_[AB].* + head"
+            add_lora(module, self.lora_rank, self.lora_alpha, self.lora_targets)
+        return _and_head(module, "*.lora_[AB].*")
+
+
+def _and_head(module: nn.Module, selection: str) -> str:
+    return selection if trained_head(module) is None else f"{selection} + head"

@@ -204,7 +204,7 @@ def _check_form(examples: Examples, form: Form, objective: Objective, what: str)
 
 def _module(run: RunConfig, form: Form, own: Own) -> nn.Module:
     if own.build is None:
-        return load_module(run, run.classes or 1, form.single.shape)
+        return load_module(run, run.classes or 1, form.single.shape if form.is_single else None)
     with torch_randomness(derive_key(run.seed, "model")):  # Everybody starts with the same weights.
         module = own.build()
     if not isinstance(module, nn.Module):

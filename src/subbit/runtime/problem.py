@@ -13,11 +13,14 @@ from torch import nn
 
 from subbit.config.schema import GIVEN, OWN, RunConfig
 from subbit.core.errors import ConfigError
+from subbit.core.imported import is_imported
 from subbit.core.randomness import derive_key
 from subbit.data import Data, Examples, SplitSummary, load_dataset, partition, summarise_split
 from subbit.data.form import Form, form_of
 from subbit.models import load_classifier
+from subbit.models.language import is_language_source, load_language_model
 from subbit.models.load_model import is_small
+from subbit.models.own_model import build_own
 from subbit.objectives import Objective, find_objective
 from subbit.objectives.classes import Classification
 
@@ -151,11 +154,22 @@ def build_problem(run: RunConfig) -> Problem:
     )
 
 
-def load_module(run: RunConfig, classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+def load_module(run: RunConfig, classes: int, input_shape: tuple[int, ...] | None) -> nn.Module:
+    """The model that the configuration names, before anything is trained. `input_shape`: where inputs are one
+    tensor."""
+    key = derive_key(run.seed, "model")
+    if is_imported(run.model):
+        for option in ("pooling", "revision"):
+            if getattr(run, option) != getattr(RunConfig, option):
+                raise ConfigError(f"{option}: has no effect on a model of your own, {run.model}; leave it out")
+        return build_own(run.model, key, {"classes": classes, "input_shape": input_shape, "seed": run.seed})
+    if run.objective == "language" and is_language_source(run.model):
+        length = input_shape[0] if input_shape else None
+        return load_language_model(run.model, key=key, pretrained=run.pretrained, length=length, revision=run.revision)
     return load_classifier(
         run.model,
         classes,
-        key=derive_key(run.seed, "model"),
+        key=key,
         pretrained=run.pretrained,
         pooling=run.pooling,
         revision=run.revision,

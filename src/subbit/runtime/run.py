@@ -18,6 +18,7 @@ from torch import nn
 from subbit.config.resolve import Settings
 from subbit.core.errors import ConfigError, RunFolderError
 from subbit.core.json_records import as_json
+from subbit.models.select import restore_frozen
 from subbit.runtime.client_memory import ClientMemories, Memories, MemoriesInRam
 from subbit.runtime.engines import Engine, InProcess, Workers
 from subbit.runtime.evaluation import Evaluation, asks_clients, evaluate
@@ -129,6 +130,7 @@ def run_job(
         summary = as_json(numbers)
         if folder is not None:
             folder.write_summary(summary)
+    restore_frozen(workplace.module)
     return Result(summary, workplace.module, numbers)
 
 

@@ -47,10 +47,8 @@ def try_module(module: nn.Module, problem: Problem) -> None:
     except SubbitError:
         raise
     except Exception as error:
-        advice = "; its forward gets uint8 images as they are: begin with inputs.float() / 255"
         raise ModelError(
-            f"the module does not take these inputs: {one_line(error)}. The {found}"
-            f"{advice if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 else ''}"
+            f"the module does not take these inputs: {one_line(error)}. The {found}{_advice(module, inputs)}"
         ) from error
     with torch.no_grad():
         try:
@@ -60,6 +58,19 @@ def try_module(module: nn.Module, problem: Problem) -> None:
             raise ModelError(f"{error}. The {found}") from None
     if tally.shape[0] != len(batch) or tally.dim() != 2:
         raise ModelError(f"objective {objective.name}: tally is {list(tally.shape)}; needs a row for each example")
+
+
+def _advice(module: nn.Module, inputs: Inputs) -> str:
+    """What is most likely wrong, if that can be told."""
+    types = sorted({str(value.dtype).removeprefix("torch.") for value in module.parameters()})
+    if len(types) > 1:
+        return (
+            f"; its parameters are {' and '.join(types)}, since what is trained is float32: if its layers cannot be "
+            "mixed, convert the whole module by .float()"
+        )
+    if isinstance(inputs, Tensor) and inputs.dtype == torch.uint8:
+        return "; its forward gets uint8 images as they are: begin with inputs.float() / 255"
+    return ""
 
 
 def _described(inputs: Inputs) -> str:

@@ -6,7 +6,6 @@ own selection.
 
 from __future__ import annotations
 
-import copy
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +30,9 @@ from subbit.models.cache_store import CacheStore, make_store
 from subbit.models.find_prefix import PROBES, find_prefix
 from subbit.models.head_start import kaiming_
 from subbit.models.prefix_cache import PrefixCache
+from subbit.models.select import note_frozen
 from subbit.models.task import Task
+from subbit.models.ties import copy_module
 from subbit.objectives.objective import finite
 from subbit.runtime.client_memory import Memories, MemoriesInRam
 from subbit.runtime.high_loss import check_selection, share_of
@@ -63,7 +64,8 @@ class Workplace:
         self.problem = problem
         self.settings = settings
         # A copy: the user's module is not modified, and tensors in shared memory are not written to.
-        self.module = copy.deepcopy(problem.module)
+        self.module = copy_module(problem.module)
+        note_frozen(self.module)  # Before anything is added or bound, which changes `requires_grad`.
         method_class = find_method(run.method)
         selection = self._prepare(method_class)
         if run.head == "kaiming":
