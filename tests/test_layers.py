@@ -35,7 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "report": {"core", "codecs", "sets", "data", "models", "methods", "config"},
     "export": {"core", "codecs", "data", "models", "methods", "runtime"},
-    "flower": {"core", "codecs", "wire", "models", "config", "runtime"},
+    "flower": {"core", "codecs", "wire", "objectives", "models", "config", "runtime"},
     "papers": {"core", "wire", "data", "models", "maps", "methods", "config", "runtime", "report"},
     "conformance": {"core", "codecs", "wire", "data", "models", "methods", "config", "runtime", "export"},
     "cli": {
