@@ -201,6 +201,7 @@ def resume(
         console.print(f"{folder} is finished: there is nothing to go on with", highlight=False, soft_wrap=True)
         _print_summary(opened.read_summary(), folder)
         return
+    opened.refuse_given()
     for each in loaded_plugins():
         if f"{each.name}@" in (settings.run.plugins or ""):
             console.print(f"runs the code of {each.path}, {each}", highlight=False, markup=False, soft_wrap=True)
