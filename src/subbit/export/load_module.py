@@ -97,11 +97,12 @@ def _load_pretrained(path: Path, about: dict[str, Any]) -> nn.Module:
         return network
     import transformers
 
-    found = getattr(transformers, str(about["class"]), None)
+    found: Any = getattr(transformers, str(about["class"]), None)
     if not isinstance(found, type) or not issubclass(found, transformers.PreTrainedModel):
         raise ModelError(f"{path} is a {about['class']}, which transformers does not have: load it by its own class")
     with quiet(), explained(str(path)):
-        model: nn.Module = found.from_pretrained(path, use_safetensors=True)
+        loader: Any = found
+        model: nn.Module = loader.from_pretrained(path, use_safetensors=True)
     return model
 
 
@@ -109,7 +110,7 @@ def _load_adapter(path: Path, module: nn.Module | None) -> nn.Module:
     import peft
 
     network = load_module(path / BASE, module)
-    merged = peft.PeftModel.from_pretrained(base_model(network), str(path)).merge_and_unload()
+    merged: nn.Module = peft.PeftModel.from_pretrained(base_model(network), str(path)).merge_and_unload()
     if base_model(network) is network:
         return merged
     network.backbone = merged

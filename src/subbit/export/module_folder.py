@@ -118,7 +118,8 @@ def _adds(network: Network) -> bool:
     """Whether the method may add parts to a module."""
     method: Any = find_method(network.settings.run.method)
     prepare: Any = getattr(method, "base", method).prepare
-    return prepare.__func__ is not Method.prepare.__func__
+    own: Any = Method.prepare
+    return prepare.__func__ is not own.__func__
 
 
 def _recipe(network: Network) -> dict[str, Any] | None:

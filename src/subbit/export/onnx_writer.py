@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -19,10 +19,12 @@ from subbit.export.onnx_session import INPUTS, OUTPUTS, require_packages
 OPSET = 20  # The default of torch's exporter; converting to another version has no benefit.
 
 
-def write_onnx(module: nn.Module, example: Tensor, path: Path) -> None:
-    """`example` is a batch of at least two inputs."""
+def write_onnx(module: nn.Module, example: Tensor | Mapping[str, Tensor], path: Path) -> None:
+    """`example` is a batch of at least two inputs, or several tensors by the names that the file's inputs get; the
+    module takes them in this order."""
     require_packages()
-    program = trace(module, example)
+    named = {INPUTS: example} if isinstance(example, Tensor) else example
+    program = trace(module, *named.values())
     try:
         with _quiet():
             exported = torch.onnx.export(
@@ -30,7 +32,7 @@ def write_onnx(module: nn.Module, example: Tensor, path: Path) -> None:
                 (),
                 dynamo=True,
                 opset_version=OPSET,
-                input_names=[INPUTS],
+                input_names=list(named),
                 output_names=[OUTPUTS],
                 verbose=False,
             )
