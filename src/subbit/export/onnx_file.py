@@ -58,7 +58,10 @@ def export_onnx(network: Network, path: Path) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:
         work = Path(temporary) / "model.onnx"
-        write_onnx(made, example, work)
+        try:
+            write_onnx(made, example, work)
+        except ModelError as error:
+            raise ModelError(str(error).replace(_Logits.__name__, type(module).__name__)) from error
         found = OnnxModel(work)({name: tensor.numpy() for name, tensor in example.items()})
         difference, largest = float(np.abs(found - expected).max()), max(1.0, float(np.abs(expected).max()))
         # Written so that a NaN difference fails.
