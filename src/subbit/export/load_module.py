@@ -70,7 +70,8 @@ def _load(path: Path, about: dict[str, Any], module: nn.Module | None) -> nn.Mod
 
 
 def _build(path: Path, about: dict[str, Any]) -> nn.Module:
-    if about["recipe"] is None:
+    # A name with a colon would be code to import, and nothing in a folder may choose that.
+    if about["recipe"] is None or ":" in str(about["recipe"]["model"]):
         raise ModelError(
             f"{path} has the weights of a {about['class']} that has no name: load_module(folder, module) needs one"
         )
