@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
         *("privacy", "local", "exchange", "methods", "config"),
     },
     "report": {"core", "codecs", "sets", "data", "models", "methods", "config"},
-    "export": {"core", "codecs", "data", "models", "methods", "runtime"},
+    "export": {"core", "codecs", "data", "objectives", "models", "peft", "methods", "runtime"},
     "flower": {"core", "codecs", "wire", "objectives", "models", "config", "runtime"},
     "papers": {"core", "wire", "data", "models", "maps", "methods", "config", "runtime", "report"},
     "conformance": {"core", "codecs", "wire", "data", "models", "methods", "config", "runtime", "export"},

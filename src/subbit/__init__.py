@@ -1,7 +1,7 @@
 """subbit: federated fine-tuning below one bit per parameter, in both directions.
 
-The Python API is `fine_tune` and `load`. They need torch and are therefore imported on first use. `register` adds your
-own methods, codecs and other components: see docs/extending.md.
+The Python API is `fine_tune`, `load` and `load_module`. They need torch and are therefore imported on first use.
+`register` adds your own methods, codecs and other components: see docs/extending.md.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from subbit.api import fine_tune as fine_tune
     from subbit.core.registry import register as register
+    from subbit.export.load_module import load_module as load_module
     from subbit.export.resident import load as load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "fine_tune", "load", "register"]
+__all__ = ["__version__", "fine_tune", "load", "load_module", "register"]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,6 +27,10 @@ def __getattr__(name: str) -> Any:
         from subbit.export.resident import load
 
         return load
+    if name == "load_module":
+        from subbit.export.load_module import load_module
+
+        return load_module
     if name == "register":
         from subbit.core.registry import register
 

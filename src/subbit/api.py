@@ -21,6 +21,7 @@ from subbit.runtime.given import Given, as_lines, differing, fingerprints
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result, run_job
 from subbit.runtime.trial import try_job
+from subbit.tuned import TunedResult
 
 _INSTEAD = "takes the module and the clients' data as arguments instead"
 NOT_HERE = {
@@ -50,7 +51,7 @@ def fine_tune(
     resume: bool = False,
     report: Callable[[Progress], None] | None = None,
     **settings: Any,
-) -> Result:
+) -> TunedResult:
     """Fine-tune a module across clients that never share their data. Every message is encoded as a real frame.
 
     `clients` holds one data set per client and `test` one for evaluation. A data set is `subbit.data.Examples`, a pair
@@ -96,7 +97,8 @@ def fine_tune(
     objective = own or find_objective(resolved.run.objective)
     given = Given(objective, collate, in_memory)
     problem = given.problem(module, clients, test, client_tests, classes, resolved.run.pretrained)
-    return _run(problem, resolved, path, resume, report)
+    found = _run(problem, resolved, path, resume, report)
+    return TunedResult(found.summary, found.module, found.numbers, found.trained)
 
 
 def _run(

@@ -19,6 +19,7 @@ from subbit.cli.export_command import export
 from subbit.cli.flower_commands import flower_app
 from subbit.cli.options import PluginFiles
 from subbit.cli.params import params
+from subbit.cli.predict_command import predict
 from subbit.cli.zampling_commands import zampling_app
 from subbit.core.errors import ConfigError, Interrupted, RunFolderError, SubbitError
 from subbit.papers.domain_gap import domain_gap
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(flower_app, name="flower")
 app.add_typer(zampling_app, name="zampling")
+app.command()(predict)
 app.command()(export)
 app.command(context_settings=OWN_WORDS)(bench)
 app.command()(params)
@@ -202,6 +204,7 @@ def resume(
         console.print(f"{folder} is finished: there is nothing to go on with", highlight=False, soft_wrap=True)
         _print_summary(opened.read_summary(), folder)
         return
+    opened.refuse_given()
     for each in loaded_plugins():
         if f"{each.name}@" in (settings.run.plugins or ""):
             console.print(f"runs the code of {each.path}, {each}", highlight=False, markup=False, soft_wrap=True)

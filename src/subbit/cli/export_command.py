@@ -21,6 +21,9 @@ def export(
     mask: Annotated[bool, typer.Option("--mask", help="Write which weights of the base are kept, as one file")] = False,
     shrink: Annotated[bool, typer.Option("--shrink", help="Write a smaller network without its empty parts")] = False,
     adapter: Annotated[bool, typer.Option("--adapter", help="Write the LoRA of fedpeft for plain peft")] = False,
+    module: Annotated[Path | None, typer.Option(help="Write the whole network to this new folder")] = None,
+    merge: Annotated[bool, typer.Option("--merge/--no-merge", help="LoRA in the weights, or beside them")] = True,
+    onnx: Annotated[Path | None, typer.Option(help="Write the whole network to this new ONNX file")] = None,
     client: Annotated[int | None, typer.Option(help="This client's own network (personal methods)")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to write; default: inside the run folder")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
@@ -31,9 +34,24 @@ def export(
     [bold]subbit export runs/demo --mask[/bold]   a small file for subbit.load(base, mask)
     [bold]subbit export runs/fedmask --client 3 --shrink[/bold]   safetensors and ONNX for a device
     [bold]subbit export runs/lora --adapter[/bold]   a folder for PeftModel.from_pretrained, and the head
+    [bold]subbit export runs/demo --module digits-model[/bold]   for transformers or torch, see docs/using-results.md
+    [bold]subbit export runs/demo --onnx digits.onnx[/bold]   for onnxruntime
     """
-    if mask + shrink + adapter != 1:
-        raise ConfigError("what to export: give --mask, --shrink or --adapter, one of them")
+    from subbit.runtime.folder import RunFolder
+
+    if mask + shrink + adapter + (module is not None) + (onnx is not None) != 1:
+        raise ConfigError("what to export: give --module, --onnx, --mask, --shrink or --adapter, one of them")
+    if module is None and not merge:
+        raise ConfigError("--no-merge goes with --module")
+    if out is not None and (module is not None or onnx is not None):
+        raise ConfigError("--out: --module and --onnx name the place themselves")
+    RunFolder.look(folder).refuse_given()
+    if module is not None:
+        _export_module(folder, client, module, merge, as_json)
+        return
+    if onnx is not None:
+        _export_onnx(folder, client, onnx, as_json)
+        return
     suffix = "" if client is None else f"-client-{client}"
     if adapter:
         _export_adapter(folder, client, out or folder / "adapter", as_json)
@@ -69,6 +87,40 @@ def _export_mask(folder: Path, client: int | None, path: Path, as_json: bool) ->
         f"{numbers['base']} are kept; {numbers['other_values']:,} other values",
         highlight=False,
         soft_wrap=True,
+    )
+
+
+def _export_module(folder: Path, client: int | None, path: Path, merge: bool, as_json: bool) -> None:
+    from subbit.export.module_folder import refuse_taken, save_module
+    from subbit.export.runs import open_run
+
+    refuse_taken(path)
+    saved = save_module(open_run(folder, client, primary=True).as_network(), path, merge=merge)
+    if as_json:
+        print(
+            json.dumps({"folder": str(path), "kind": saved.kind, "loads": saved.loads, "files": saved.files}, indent=2)
+        )
+        return
+    listed = ", ".join(f"{name} ({size:,} bytes)" for name, size in saved.files.items())
+    console.print(f"{path}/: {listed}\nload: {saved.loads}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _export_onnx(folder: Path, client: int | None, path: Path, as_json: bool) -> None:
+    from subbit.export.onnx_file import export_onnx, refuse_file
+    from subbit.export.runs import open_run
+
+    refuse_file(path)
+    written = export_onnx(open_run(folder, client, primary=True).as_network(), path)
+    if as_json:
+        print(json.dumps({"file": str(path), **written}, indent=2))
+        return
+    inputs = ", ".join(f"{name} {form}" for name, form in written["inputs"].items())
+    console.print(
+        f"{path}: {written['bytes']:,} bytes, inputs {inputs}; outputs of {written['checked_inputs']} inputs differ by "
+        f"at most {written['difference']:.1e}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
     )
 
 

@@ -44,12 +44,16 @@ def dense_copy(trained: TrainedRun) -> nn.Module:
     module = copy.deepcopy(trained.workplace.module)
     module.requires_grad_(False)
     module.zero_grad(set_to_none=True)
+    refuse_batch_statistics(module)
+    return module
+
+
+def refuse_batch_statistics(module: nn.Module) -> None:
     if any(isinstance(layer, _NormBase) and layer.training for layer in module.modules()):
         raise ConfigError(
             "batchnorm=batch: the network's outputs depend on the whole batch, a device has one input; "
             "use batchnorm=frozen or average"
         )
-    return module
 
 
 def device_bytes(trained: TrainedRun, module: nn.Module) -> bytes:

@@ -11,6 +11,7 @@ value on the way.
 
 from __future__ import annotations
 
+import inspect
 import operator
 import warnings
 from collections.abc import Callable
@@ -70,14 +71,20 @@ class Structure:
     """Layers whose outputs cannot be removed, with the reason."""
 
 
-def trace(module: nn.Module, example: Tensor) -> ExportedProgram:
-    """`example` is a batch of at least two inputs; the traced batch size is dynamic."""
+def trace(module: nn.Module, *examples: Tensor) -> ExportedProgram:
+    """`examples` are a batch of at least two inputs, for each argument; the traced batch size is dynamic."""
     try:
         # LSTMs cause a warning that is irrelevant here.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            return torch.export.export(module, (example,), dynamic_shapes=({0: Dim.DYNAMIC},), strict=False)
+            shapes: tuple[Any, ...] = tuple({0: Dim.DYNAMIC} for _ in examples)
+            takes = inspect.signature(module.forward).parameters.values()
+            if any(one.kind is one.VAR_POSITIONAL for one in takes):
+                shapes = (shapes,)
+            return torch.export.export(module, examples, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # User code may fail in the tracer in any way.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if "code specialized it" in str(error):
+            reason = "it works for one number of examples only; inputs.shape[0] instead of len(inputs) often helps"
         raise ModelError(f"{type(module).__name__} cannot be traced for export: {reason[:300]}") from error
 
 

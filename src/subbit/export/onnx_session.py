@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ class OnnxModel:
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
-    def __call__(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
-        outputs: NDArray[np.float32] = self._session.run([OUTPUTS], {INPUTS: inputs})[0]
+    def __call__(self, inputs: NDArray[Any] | Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        named = {INPUTS: inputs} if isinstance(inputs, np.ndarray) else dict(inputs)
+        outputs: NDArray[np.float32] = self._session.run([OUTPUTS], named)[0]
         return outputs

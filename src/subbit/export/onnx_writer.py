@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -19,10 +19,12 @@ from subbit.export.onnx_session import INPUTS, OUTPUTS, require_packages
 OPSET = 20  # The default of torch's exporter; converting to another version has no benefit.
 
 
-def write_onnx(module: nn.Module, example: Tensor, path: Path) -> None:
-    """`example` is a batch of at least two inputs."""
+def write_onnx(module: nn.Module, example: Tensor | Mapping[str, Tensor], path: Path) -> None:
+    """`example` is a batch of at least two inputs, or several tensors by the names that the file's inputs get; the
+    module takes them in this order."""
     require_packages()
-    program = trace(module, example)
+    named = {INPUTS: example} if isinstance(example, Tensor) else example
+    program = trace(module, *named.values())
     try:
         with _quiet():
             exported = torch.onnx.export(
@@ -30,7 +32,7 @@ def write_onnx(module: nn.Module, example: Tensor, path: Path) -> None:
                 (),
                 dynamo=True,
                 opset_version=OPSET,
-                input_names=[INPUTS],
+                input_names=list(named),
                 output_names=[OUTPUTS],
                 verbose=False,
             )
@@ -44,12 +46,14 @@ def write_onnx(module: nn.Module, example: Tensor, path: Path) -> None:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Suppress the exporter's progress messages and hints about optional packages."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

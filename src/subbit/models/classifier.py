@@ -64,6 +64,12 @@ class Classifier(nn.Module):
         logits: Tensor = self.head(_as_of(self.head, self.features(inputs)))
         return logits
 
+    def arguments(self, inputs: Tensor) -> dict[str, Tensor]:
+        """What a model of transformers is called with for these inputs."""
+        if self.kind == "text":
+            return {"input_ids": inputs.long(), "attention_mask": self._attended(inputs).long()}
+        return {"pixel_values": self._prepared(inputs)}
+
     def _prepared(self, inputs: Tensor) -> Tensor:
         if self.preprocess is None:
             return inputs

@@ -58,7 +58,8 @@ class VitEmbeddings(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         patches = self.patch_embeddings(pixels)
-        return torch.cat((self.cls_token.expand(len(pixels), -1, -1), patches), dim=1) + self.position_embeddings
+        count = pixels.shape[0]  # len(pixels) would fix the number when the network is traced.
+        return torch.cat((self.cls_token.expand(count, -1, -1), patches), dim=1) + self.position_embeddings
 
 
 class VitAttention(nn.Module):

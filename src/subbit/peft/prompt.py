@@ -28,7 +28,7 @@ class Prompt(nn.Module):
         self.tokens = nn.Parameter(torch.empty(tokens, width).uniform_(-bound, bound))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return torch.cat([self.tokens.to(hidden.dtype).expand(len(hidden), -1, -1), hidden], dim=1)
+        return torch.cat([self.tokens.to(hidden.dtype).expand(hidden.shape[0], -1, -1), hidden], dim=1)
 
 
 def add_prompts(module: nn.Module, tokens: int, *, deep: bool) -> None:

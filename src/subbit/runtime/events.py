@@ -85,6 +85,10 @@ class MainRound(Round):
     """Uplink bits per parameter, client and round, averaged over the rounds so far."""
     total_bytes: int
     """Bytes in both directions up to this round, one-off costs included."""
+    uplink_bytes: int | None = None
+    """Bytes from all clients up to this round, without one-off costs; not in runs of earlier versions."""
+    downlink_bytes: int | None = None
+    """Bytes to all clients up to this round, likewise."""
     link_seconds: float | None = None
     """Transmission time of this round on the configured link; only if one is configured."""
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from subbit.config.resolve import Settings, read_toml, resolve_recorded, write_toml
-from subbit.config.schema import AUTO_NAME
+from subbit.config.schema import AUTO_NAME, GIVEN
 from subbit.core.appended_file import AppendedFile, Mark, verify
 from subbit.core.errors import ConfigError, Interrupted, PluginError, RunFolderError
 from subbit.core.files import replace_file
@@ -219,7 +219,8 @@ class RunFolder:
             raise RunFolderError(f"{damage[0]}; there is no earlier state to go back to: start the run again")
         if (self._checkpoint / "state.safetensors").is_file():
             raise RunFolderError(f"{self.path} was made by an earlier version: start the run again with this one")
-        raise RunFolderError(f"{self.path} has no checkpoint yet: start the run again with subbit run")
+        again = "the same fine_tune(...)" if self.is_given() else "subbit run"
+        raise RunFolderError(f"{self.path} has no checkpoint yet: start the run again with {again}")
 
     def _lacks_memories(self, state: ServerState) -> bool:
         """Whether a memory referenced by the state is missing or truncated, as after a power failure."""
@@ -244,7 +245,7 @@ class RunFolder:
             yield
         except KeyboardInterrupt:
             if is_started(self.path):
-                raise Interrupted(f"interrupted; go on with {self._resume_command()}") from None
+                raise Interrupted(f"interrupted; go on with {self.how_to_resume()}") from None
             raise Interrupted("interrupted before there was a checkpoint; start again with subbit run") from None
 
     # End of the run.
@@ -262,10 +263,10 @@ class RunFolder:
             summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise RunFolderError(
-                f"{self.path} is not finished (no summary.json): go on with {self._resume_command()}"
+                f"{self.path} is not finished (no summary.json): go on with {self.how_to_resume()}"
             ) from None
         except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path} cannot be read: {error}. {self._resume_command()} writes it again") from None
+            raise RunFolderError(f"{path} cannot be read: {error}. {self.how_to_resume()} writes it again") from None
         return summary
 
     def is_finished(self) -> bool:
@@ -275,10 +276,29 @@ class RunFolder:
         except RunFolderError:
             return False
 
-    def _resume_command(self) -> str:
-        recorded = read_toml(self.path / "config.toml").get("plugins")
+    def how_to_resume(self) -> str:
+        """The command, or the call of a run that no command can resume."""
+        if self.is_given():
+            return f"fine_tune(..., folder={str(self.path)!r}, resume=True) and the arguments it had"
+        recorded = self._recorded().get("plugins")
         plugins = "" if recorded is None else "".join(f" --plugin {name}.py" for name, _ in parse_record(recorded))
         return f"subbit resume {self.path}{plugins}"
+
+    def is_given(self) -> bool:
+        """Whether the module and the data were given to `subbit.fine_tune`, and no configuration names them."""
+        recorded = self._recorded()
+        return GIVEN in (recorded.get("model"), recorded.get("dataset"))
+
+    def refuse_given(self) -> None:
+        """For commands that need the module or the data."""
+        if self.is_given():
+            raise RunFolderError(
+                f"{self.path} was made by subbit.fine_tune, and its module and data are in your script alone: "
+                f"{self.how_to_resume()} goes on, or returns the finished result, which has .module and .save(DIR)"
+            )
+
+    def _recorded(self) -> dict[str, Any]:
+        return read_toml(self.path / "config.toml")
 
     @property
     def _checkpoint(self) -> Path:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from subbit.config.resolve import Settings
 from subbit.core.errors import ConfigError, RunFolderError
@@ -26,9 +25,11 @@ from subbit.runtime.events import Before, Event, Failed, HeadRound, MainRound
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.link import link_seconds
 from subbit.runtime.messages import Failure, Phase
+from subbit.runtime.networks import Networks, network_of
 from subbit.runtime.problem import Problem
-from subbit.runtime.results import Summary
 from subbit.runtime.round import Cohort, RoundReport, ServerState, run_round
+from subbit.runtime.run_result import Result as Result
+from subbit.runtime.run_result import Trained
 from subbit.runtime.summarise import summarise
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
@@ -49,48 +50,6 @@ class Progress:
     total_bytes: int
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of a run. Each key of its summary is also an attribute, e.g. `result.accuracy`."""
-
-    summary: dict[str, Any]
-    """The contents of `summary.json`."""
-    module: nn.Module
-    """The trained network."""
-    numbers: Summary
-    """The summary, typed."""
-
-    @property
-    def score(self) -> float:
-        return self.numbers.score
-
-    @property
-    def accuracy(self) -> float:
-        """Raises `AttributeError` where the score is not an accuracy."""
-        if self.numbers.accuracy is None:
-            raise AttributeError(
-                f"accuracy: the score of objective={self.numbers.objective} is {self.numbers.score_name}"
-            )
-        return self.numbers.accuracy
-
-    @property
-    def uplink_bpp(self) -> float:
-        return self.numbers.uplink_bpp
-
-    @property
-    def downlink_bpp(self) -> float:
-        return self.numbers.downlink_bpp
-
-    @property
-    def total_bytes(self) -> int:
-        return self.numbers.total_bytes
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("summary", "module", "numbers") or name not in self.summary:
-            raise AttributeError(name)
-        return self.summary[name]
-
-
 def run_job(
     problem: Problem,
     settings: Settings,
@@ -106,7 +65,7 @@ def run_job(
     is released at the end.
     """
     started = time.monotonic()
-    with ExitStack() as cleanup:
+    with ExitStack() as for_clients, ExitStack() as cleanup:
         if folder is not None:
             cleanup.callback(folder.release)
             settings = folder.settings
@@ -114,7 +73,7 @@ def run_job(
         cleanup.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(settings.run.threads)
         job = folder.job if folder is not None else secrets.token_hex(16)
-        workplace = Workplace(problem, settings, job, _memories(settings, folder, cleanup))
+        workplace = Workplace(problem, settings, job, _memories(settings, folder, for_clients))
         state, ledger, events = _begin(workplace, folder, resume)
         engine = (make_engine or _simulator)(workplace)
         cleanup.callback(engine.close)
@@ -130,12 +89,18 @@ def run_job(
         summary = as_json(numbers)
         if folder is not None:
             folder.write_summary(summary)
+        personal: Networks | None = None
+        if method.personal:
+            personal = Networks(problem, settings, workplace.memories, job, state)
+            weakref.finalize(personal, for_clients.pop_all().close)  # They are made from the clients' memories.
     restore_frozen(workplace.module)
-    return Result(summary, workplace.module, numbers)
+    network = network_of(workplace, method.primary_network, state.next_round)
+    main = tuple(event for event in events if isinstance(event, MainRound))
+    return Result(summary, workplace.module, numbers, Trained(network, personal, main))
 
 
 def _memories(settings: Settings, folder: RunFolder | None, cleanup: ExitStack) -> Memories:
-    """Where simulated clients keep their memories: in the run folder or, without one, for the duration of the run."""
+    """Where simulated clients keep their memories: in the run folder or, without one, until `cleanup`."""
     if folder is not None:
         return ClientMemories(folder.memory, durable=False)
     if settings.run.workers == 1:
@@ -236,6 +201,7 @@ def _main_round(
     workplace: Workplace, number: int, report: RoundReport, found: Evaluation | None, seconds: float, ledger: Ledger
 ) -> MainRound:
     """The ledger covers the rounds up to this one."""
+    totals = ledger.totals
     return MainRound(
         round=number,
         participants=report.participants,
@@ -248,7 +214,9 @@ def _main_round(
         accuracy=None if found is None else found.scores.get("accuracy"),
         not_evaluated=None if found is None else _named(found.failures) or None,
         uplink_bpp=ledger.uplink_bpp(workplace.method("main").size),
-        total_bytes=ledger.totals.total_bytes,
+        total_bytes=totals.total_bytes,
+        uplink_bytes=totals.uplink_bytes,
+        downlink_bytes=totals.downlink_bytes,
         link_seconds=_link_seconds(workplace, ledger),
     )
 
