@@ -74,6 +74,8 @@ class RunConfig:
     evaluate_every: int = 1
     evaluation_samples: int = 1
     """Number of masks over which the accuracy of the sampled network is averaged."""
+    evaluation_batch: int = 128
+    """Examples that go through the network at a time when it is evaluated; fewer need less memory."""
     workers: int = 1
     """Number of processes that train clients in parallel. Does not change the result."""
     threads: int = 1
@@ -103,7 +105,7 @@ class RunConfig:
         )
         for key in ("rounds", "clients", "classes_per_client", "head_epochs", "head_batch_size", "evaluate_every"):
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
-        for key in ("workers", "threads", "evaluation_samples"):
+        for key in ("workers", "threads", "evaluation_samples", "evaluation_batch"):
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
         for key in ("limit", "test_limit", "drawn"):
             value = getattr(self, key)

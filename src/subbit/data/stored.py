@@ -58,10 +58,6 @@ class StoredData:
             ) from error
         return self.complete(as_batch(found, len(items)))
 
-    @property
-    def positions(self) -> Indices:
-        return np.arange(len(self))
-
     def in_batches(self, size: int) -> Iterator[Examples]:
         for start in range(0, len(self), size):
             yield self.batch(np.arange(start, min(start + size, len(self))))

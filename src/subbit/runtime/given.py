@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from subbit.config.schema import GIVEN
 from subbit.core.errors import DataError, SubbitError
 from subbit.data import Data, Examples
-from subbit.data.form import form_of
-from subbit.data.own_data import as_data, join_data
+from subbit.data.form import different
+from subbit.data.own_data import as_data, form_of_data, join_data
 from subbit.data.stored import Collate
 from subbit.objectives import Objective, logits_of
 from subbit.objectives.classes import Classification
@@ -57,9 +57,13 @@ class Given:
         if not any(map(len, data)) or not any(map(len, tests)):
             raise DataError("no client has any data, or the test set is empty")
         train, held_out = join_data(data, "clients"), join_data(tests, "client_tests")
-        found, needed = (str(form_of(each.batch(np.arange(1)))) for each in (held_out, train))
-        if found != needed:
-            raise DataError(f"test: found inputs {found}, but the clients hold {needed}; one is needed")
+        found, needed = form_of_data(held_out), form_of_data(train)
+        if self.collate is not None:
+            found, needed = found.without_sizes(), needed.without_sizes()
+        if different((found, needed)):
+            what = f"inputs {found}" if str(found) != str(needed) else f"labels {found.labels}"
+            held = needed if str(found) != str(needed) else needed.labels
+            raise DataError(f"test: found {what}, but the clients hold {held}; one is needed")
         return Problem(
             module=module,
             train=train,

@@ -39,7 +39,6 @@ from subbit.runtime.private_runs import refuse_run
 from subbit.runtime.problem import Problem
 from subbit.wire.channel import Channel, Part, down
 
-EVALUATION_BATCH = 128
 KEPT_AS = {"exact": torch.float32, "bfloat16": torch.bfloat16}
 PROBE = 2  # Number of examples on which a network is tested before it is accepted.
 
@@ -231,9 +230,9 @@ class Workplace:
     def tally(self, examples: NDArray[np.int64]) -> NDArray[np.float64]:
         """How the network, as written, does on each of these test examples: a row of the objective's numbers."""
         self.method("main").task.flat.evaluation_mode()
-        rows = []
+        rows, size = [], self.settings.run.evaluation_batch
         with torch.no_grad():
-            for start in range(0, len(examples), EVALUATION_BATCH):
-                batch = self.problem.test_batch(examples[start : start + EVALUATION_BATCH])
+            for start in range(0, len(examples), size):
+                batch = self.problem.test_batch(examples[start : start + size])
                 rows.append(self.problem.objective.tally(self._cache.outputs(batch), batch).numpy())
         return np.concatenate(rows) if rows else np.zeros((0, 0))
