@@ -82,20 +82,31 @@ def fine_tune(
     if resume and path is None:
         raise ConfigError("resume=True: give the folder of the run")
     classes = parse_value("classes", settings.pop("classes", None), int | None)
-    if not hasattr(clients, "__len__") or not len(clients):
+    if not isinstance(clients, Sequence) or isinstance(clients, str) or not len(clients):
         raise DataError(f"clients: found {clients!r:.40}; need a list with one data set per client")
     values = {"head": "keep", **settings, "clients": len(clients), "model": GIVEN, "dataset": GIVEN}
-    own: Objective | None = None
-    if loss is not None or score is not None:
-        own = OwnObjective(loss, score, higher_is_better)
+    own = _own_objective(loss, score, higher_is_better)
+    if own is not None:
+        if {"objective", "run.objective"} & {*flattened(settings)}:
+            raise ConfigError("give either an objective, which has a loss and a score of its own, or loss= and score=")
         values["objective"] = GIVEN
     if path is not None:
         values |= {"folder": str(path.parent), "name": path.name}
+    if collate is not None and not callable(collate):
+        raise ConfigError(f"collate: found {type(collate).__name__}; needs a function of a list of items")
     resolved = resolve(values)
     objective = own or find_objective(resolved.run.objective)
     given = Given(objective, collate, in_memory)
     problem = given.problem(module, clients, test, client_tests, classes, resolved.run.pretrained)
     return _run(problem, resolved, path, resume, report)
+
+
+def _own_objective(loss: Any, score: Any, higher_is_better: bool | None) -> Objective | None:
+    if loss is not None or score is not None:
+        return OwnObjective(loss, score, higher_is_better)
+    if higher_is_better is not None:
+        raise ConfigError("higher_is_better: only with loss= and score=; an objective says it itself")
+    return None
 
 
 def _run(

@@ -24,6 +24,10 @@ Collate = Callable[[list[Any]], Any]
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.uint8, torch.bool)
 
 
+def _as_it_is(batch: Examples) -> Examples:
+    return batch  # A lambda could not be sent to workers.
+
+
 class StoredData:
     """One or several data sets, one after the other; `indices` are the positions that belong to this part."""
 
@@ -32,7 +36,7 @@ class StoredData:
         datasets: Sequence[Any],
         collate: Collate | None = None,
         indices: Indices | None = None,
-        complete: Callable[[Examples], Examples] = lambda batch: batch,
+        complete: Callable[[Examples], Examples] = _as_it_is,
     ) -> None:
         """`complete` is applied to every batch."""
         self.datasets = tuple(datasets)
@@ -42,6 +46,10 @@ class StoredData:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def checked_by(self, complete: Callable[[Examples], Examples]) -> StoredData:
+        """The same data, with another function that is applied to every batch."""
+        return StoredData(self.datasets, self.collate, self.indices, complete)
 
     def select(self, indices: Indices) -> StoredData:
         return StoredData(self.datasets, self.collate, self.indices[indices], self.complete)
@@ -53,6 +61,8 @@ class StoredData:
         except DataError:
             raise
         except Exception as error:
+            if self.collate is not None:
+                raise DataError(f"collate: {one_line(error)}{place_of(error)}") from error
             raise DataError(
                 f"no batch can be made of these items: {one_line(error)}{place_of(error)}; give a collate function"
             ) from error

@@ -16,6 +16,8 @@ from torch import nn
 
 from subbit.codecs import make_codec
 from subbit.config.resolve import Settings
+from subbit.config.schema import GIVEN
+from subbit.core.blame import one_line, place_of
 from subbit.core.errors import ConfigError, ModelError, SubbitError
 from subbit.core.randomness import derive_key
 from subbit.data import Examples
@@ -234,5 +236,18 @@ class Workplace:
         with torch.no_grad():
             for start in range(0, len(examples), size):
                 batch = self.problem.test_batch(examples[start : start + size])
-                rows.append(self.problem.objective.tally(self._cache.outputs(batch), batch).numpy())
+                rows.append(self._tally(batch))
         return np.concatenate(rows) if rows else np.zeros((0, 0))
+
+    def _tally(self, batch: Examples) -> NDArray[np.float64]:
+        try:
+            rows: NDArray[np.float64] = self.problem.objective.tally(self._cache.outputs(batch), batch).numpy()
+        except SubbitError:
+            raise
+        except Exception as error:
+            if self.problem.dataset_name != GIVEN:
+                raise  # Our module and data: a bug, whose traceback helps.
+            raise ModelError(
+                f"the network cannot be evaluated: {one_line(error)}{place_of(error)}"
+            ) from error
+        return rows
