@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from subbit.config.resolve import Settings, resolve
 from subbit.config.schema import GIVEN
-from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError
+from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError, RunWarning
 from subbit.core.pieces import flattened
 from subbit.core.values import parse_value
 from subbit.objectives import Objective, find_objective
@@ -70,6 +71,8 @@ def fine_tune(
     With `folder` the run can be resumed after an interruption: the same call with `resume=True` continues after the
     last finished round, or starts the run if it has not started yet.
 
+    What looks wrong about the run, e.g. a score that fell, is a `RunWarning`, and in `result.warnings`.
+
     With `workers` above 1 the module and the data must be picklable, and a script needs `if __name__ == "__main__":`.
     """
     if not isinstance(module, nn.Module):
@@ -120,10 +123,11 @@ def _run(
     if not started:
         try_job(problem, resolved)
     if path is None:
-        return run_job(problem, resolved, report=report)
+        return _told(run_job(problem, resolved, report=report))
     split, sums = problem.split_summary().as_text(), fingerprints(problem)
     if not started:
-        return run_job(problem, resolved, RunFolder.create(resolved, f"{split}\n{as_lines(sums)}"), report=report)
+        folder = RunFolder.create(resolved, f"{split}\n{as_lines(sums)}")
+        return _told(run_job(problem, resolved, folder, report=report))
     opened = RunFolder.open(path)
     differs = ["the settings"] * (opened.settings != resolved) + differing(opened.split(), split, sums)
     if differs:
@@ -131,7 +135,13 @@ def _run(
             f"{path} is a run with other settings or other data ({' and '.join(differs)}): give those of that run, or "
             "a new folder"
         )
-    return run_job(problem, resolved, opened, resume=True, report=report)
+    return _told(run_job(problem, resolved, opened, resume=True, report=report))
+
+
+def _told(result: Result) -> Result:
+    for advice in result.numbers.warnings:
+        warnings.warn(advice.what, RunWarning, stacklevel=4)  # At the call of fine_tune.
+    return result
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:

@@ -247,7 +247,5 @@ class Workplace:
         except Exception as error:
             if self.problem.dataset_name != GIVEN:
                 raise  # Our module and data: a bug, whose traceback helps.
-            raise ModelError(
-                f"the network cannot be evaluated: {one_line(error)}{place_of(error)}"
-            ) from error
+            raise ModelError(f"the network cannot be evaluated: {one_line(error)}{place_of(error)}") from error
         return rows
