@@ -114,7 +114,8 @@ def _stack(values: list[Any], what: str) -> Tensor:
             f"{what}: found {' and '.join(shapes[:3])} in one batch; need one shape and type, or a collate function"
         )
     stacked = torch.stack(tensors)
-    return stacked.flatten() if what == "labels" and stacked.dim() == 2 and stacked.shape[1] == 1 else stacked
+    column = what == "labels" and stacked.dim() == 2 and stacked.shape[1] == 1 and not stacked.is_floating_point()
+    return stacked.flatten() if column else stacked
 
 
 def as_batch(found: Any, count: int | None = None) -> Examples:
