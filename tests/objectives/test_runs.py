@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import subbit
 from subbit.core.errors import RunFolderError
 from subbit.runtime.run import Result
-from tests.objectives.own_problems import Stored, image_classifier, images, job, numbers, regressor
+from tests.objectives.own_problems import VOCABULARY, Stored, image_classifier, images, job, numbers, regressor
+from tests.problems import digits_problem, small_vit
 
 KINDS = ["regression", "stored", "language", "padded", "augmented", "own"]
 METHODS: list[dict[str, Any]] = [
     {"method": "fedavg"},
     {"method": "deltamask"},
-    {"method": "fedpeft", "tuning": "lora"},
     {"method": "zampling"},
     {"method": "fedmask"},
     {"method": "subbit"},
@@ -44,8 +45,6 @@ def facts(result: Result) -> Any:
 @pytest.mark.parametrize("kind", ["regression", "language"])
 @pytest.mark.parametrize("words", METHODS, ids=lambda words: words["method"])
 def test_methods_take_any_objective(words: dict[str, Any], kind: str) -> None:
-    if (words["method"], kind) == ("fedpeft", "regression"):
-        words = {**words, "lora_targets": "0"}
     personal = words["method"] in ("fedmask", "standalone", "per-fedavg")
     result = run(kind, personal=personal, **words)
     assert result.failed_clients == 0
@@ -53,6 +52,28 @@ def test_methods_take_any_objective(words: dict[str, Any], kind: str) -> None:
     assert result.score > 0
     assert not result.higher_is_better
     assert "accuracy" not in result.summary
+
+
+def test_lora_of_a_regression() -> None:
+    parts = [digits_problem().client_data(client) for client in range(3)]
+    clients = [(part.inputs, torch.nn.functional.one_hot(part.labels, 10).float()) for part in parts]
+    result = subbit.fine_tune(
+        small_vit(), clients, clients[0], objective="regression", method="fedpeft", tuning="lora", rounds=1
+    )
+    assert result.score < result.score_before
+
+
+def test_lora_of_a_language_model() -> None:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=16, bos_token_id=None, eos_token_id=None, tie_word_embeddings=False,
+    )  # fmt: skip
+    _, clients, test, values = job("language")
+    result = subbit.fine_tune(
+        LlamaForCausalLM(config), clients, test, method="fedpeft", tuning="lora", rounds=1, batch_size=8, **values
+    )
+    assert result.score < result.score_before
 
 
 @pytest.mark.parametrize("kind", KINDS)
