@@ -21,13 +21,13 @@ from typing import Any, Literal, get_args, get_origin
 from subbit.core.json_records import PREFIX
 from subbit.privacy.report import PrivacyReport
 from subbit.runtime.events import Before, Failed, HeadRound, MainRound
-from subbit.runtime.results import Codecs, Summary
+from subbit.runtime.results import Advice, Codecs, Summary
 
 ROOT = Path(__file__).parents[1]
 SCHEMA, PAGE = ROOT / "docs" / "results.schema.json", ROOT / "docs" / "results.md"
 WRITTEN = (Summary, Before, HeadRound, MainRound)
 """The first is `summary.json`, the others are lines of `events.jsonl`."""
-WITHIN = (Codecs, PrivacyReport, Failed)
+WITHIN = (Codecs, Advice, PrivacyReport, Failed)
 MARKERS = re.compile(r"(?P<open><!-- keys: (?P<name>\w+) -->\n).*?(?P<close><!-- /keys -->)", re.DOTALL)
 SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", types.NoneType: "null"}
 WORDS = {"integer": "whole number", "string": "text", "boolean": "true or false"}

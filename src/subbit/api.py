@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from subbit.config.resolve import Settings, resolve
 from subbit.config.schema import GIVEN
-from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError
+from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError, RunWarning
 from subbit.core.pieces import flattened
 from subbit.core.values import parse_value
 from subbit.objectives import Objective, find_objective
@@ -72,6 +73,8 @@ def fine_tune(
     With `folder` the run can be resumed after an interruption: the same call with `resume=True` continues after the
     last finished round, or starts the run if it has not started yet.
 
+    What looks wrong about the run, e.g. a score that fell, is a `RunWarning`, and in `result.warnings`.
+
     With `workers` above 1 the module and the data must be picklable, and a script needs `if __name__ == "__main__":`.
     """
     if not isinstance(module, nn.Module):
@@ -84,21 +87,32 @@ def fine_tune(
     if resume and path is None:
         raise ConfigError("resume=True: give the folder of the run")
     classes = parse_value("classes", settings.pop("classes", None), int | None)
-    if not hasattr(clients, "__len__") or not len(clients):
+    if not isinstance(clients, Sequence) or isinstance(clients, str) or not len(clients):
         raise DataError(f"clients: found {clients!r:.40}; need a list with one data set per client")
     values = {"head": "keep", **settings, "clients": len(clients), "model": GIVEN, "dataset": GIVEN}
-    own: Objective | None = None
-    if loss is not None or score is not None:
-        own = OwnObjective(loss, score, higher_is_better)
+    own = _own_objective(loss, score, higher_is_better)
+    if own is not None:
+        if {"objective", "run.objective"} & {*flattened(settings)}:
+            raise ConfigError("give either an objective, which has a loss and a score of its own, or loss= and score=")
         values["objective"] = GIVEN
     if path is not None:
         values |= {"folder": str(path.parent), "name": path.name}
+    if collate is not None and not callable(collate):
+        raise ConfigError(f"collate: found {type(collate).__name__}; needs a function of a list of items")
     resolved = resolve(values)
     objective = own or find_objective(resolved.run.objective)
     given = Given(objective, collate, in_memory)
     problem = given.problem(module, clients, test, client_tests, classes, resolved.run.pretrained)
     found = _run(problem, resolved, path, resume, report)
     return TunedResult(found.summary, found.module, found.numbers, found.trained)
+
+
+def _own_objective(loss: Any, score: Any, higher_is_better: bool | None) -> Objective | None:
+    if loss is not None or score is not None:
+        return OwnObjective(loss, score, higher_is_better)
+    if higher_is_better is not None:
+        raise ConfigError("higher_is_better: only with loss= and score=; an objective says it itself")
+    return None
 
 
 def _run(
@@ -112,10 +126,11 @@ def _run(
     if not started:
         try_job(problem, resolved)
     if path is None:
-        return run_job(problem, resolved, report=report)
+        return _told(run_job(problem, resolved, report=report))
     split, sums = problem.split_summary().as_text(), fingerprints(problem)
     if not started:
-        return run_job(problem, resolved, RunFolder.create(resolved, f"{split}\n{as_lines(sums)}"), report=report)
+        folder = RunFolder.create(resolved, f"{split}\n{as_lines(sums)}")
+        return _told(run_job(problem, resolved, folder, report=report))
     opened = RunFolder.open(path)
     differs = ["the settings"] * (opened.settings != resolved) + differing(opened.split(), split, sums)
     if differs:
@@ -123,7 +138,13 @@ def _run(
             f"{path} is a run with other settings or other data ({' and '.join(differs)}): give those of that run, or "
             "a new folder"
         )
-    return run_job(problem, resolved, opened, resume=True, report=report)
+    return _told(run_job(problem, resolved, opened, resume=True, report=report))
+
+
+def _told(result: Result) -> Result:
+    for advice in result.numbers.warnings:
+        warnings.warn(advice.what, RunWarning, stacklevel=4)  # At the call of fine_tune.
+    return result
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:

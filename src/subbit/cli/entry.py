@@ -407,3 +407,5 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     table.add_row("seconds", f"{summary['seconds']:.1f}")
     console.print(table)
     console.print(f"model {summary['model_sha256'][:16]}, results in {folder}/", highlight=False)
+    for advice in summary.get("warnings", ()):
+        errors.print(f"warning: {escape(advice['what'])}", soft_wrap=True, highlight=False)

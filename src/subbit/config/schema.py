@@ -96,6 +96,8 @@ class RunConfig:
     evaluate_every: int = 1
     evaluation_samples: int = 1
     """Number of masks over which the accuracy of the sampled network is averaged."""
+    evaluation_batch: int = 128
+    """Examples that go through the network at a time when it is evaluated; fewer need less memory."""
     workers: int = 1
     """Number of processes that train clients in parallel. Does not change the result."""
     threads: int = 1
@@ -125,7 +127,7 @@ class RunConfig:
         )
         for key in ("rounds", "clients", "classes_per_client", "head_epochs", "head_batch_size", "evaluate_every"):
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
-        for key in ("workers", "threads", "evaluation_samples"):
+        for key in ("workers", "threads", "evaluation_samples", "evaluation_batch"):
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
         require(0 < self.test_share < 1, f"test_share={self.test_share}: needs a share between 0 and 1")
         require(self.most_examples >= 1, f"most_examples={self.most_examples}: needs at least 1")

@@ -77,3 +77,7 @@ class Interrupted(SubbitError):
     """Ctrl-C, with a message about what to do next. Not an error of the run."""
 
     exit_status = 130
+
+
+class RunWarning(UserWarning):
+    """A finished run in which something looks wrong: what, the likely cause and the key to change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,11 @@ class TensorForm:
         return torch.zeros((count, *self.shape), dtype=self.dtype)
 
     def __str__(self) -> str:
-        return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
+        sizes = ", ".join("any" if size < 0 else str(size) for size in self.shape)
+        return f"{str(self.dtype).removeprefix('torch.')} [{sizes}]"
+
+    def without_sizes(self) -> TensorForm:
+        return TensorForm(self.dtype, (-1,) * len(self.shape))
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,21 @@ class Form:
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {form}".strip() for name, form in self.inputs)
+
+    def without_sizes(self) -> Form:
+        """As batches of a collate function have in common, which may pad each batch to a length of its own."""
+        return Form(
+            tuple((name, form.without_sizes()) for name, form in sorted(self.inputs)), self.labels.without_sizes()
+        )
+
+
+def different(forms: Iterable[Form]) -> str:
+    """The forms that are not the same, to be shown; "" if all are."""
+    forms = list(forms)
+    for shown in (sorted({str(form) for form in forms}), sorted({f"labels {form.labels}" for form in forms})):
+        if len(shown) > 1:
+            return " and ".join(shown[:3])
+    return ""
 
 
 DTYPES = {"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}

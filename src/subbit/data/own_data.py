@@ -9,9 +9,10 @@ may be random. `in_memory=True` reads such a data set once, which is faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
@@ -19,7 +20,7 @@ from torch.utils.data import Subset, TensorDataset
 from subbit.core.errors import DataError
 from subbit.data.batches import as_array
 from subbit.data.examples import Data, Examples, as_inputs
-from subbit.data.form import form_of
+from subbit.data.form import Form, different, form_of
 from subbit.data.stored import Collate, StoredData, as_batch
 
 Complete = Callable[[Examples], Examples]
@@ -69,9 +70,7 @@ def _read(stored: StoredData) -> Examples:
 def join(parts: Sequence[Examples], who: str) -> Examples:
     """One after the other. Those without examples do not count."""
     filled = [part for part in parts if len(part)]
-    kinds = sorted({str(form_of(part)) for part in filled})
-    if len(kinds) > 1:
-        raise DataError(f"{who} hold inputs of different shapes or types: {', '.join(kinds)}; one is needed")
+    _refuse_different(map(form_of, filled), who)
     owners = [part.owners for part in filled]
     known = tuple(owner for each in owners if each is not None for owner in each)
     if known and None in owners:
@@ -79,6 +78,18 @@ def join(parts: Sequence[Examples], who: str) -> Examples:
     tensors = {name: torch.cat([part.tensors()[name] for part in filled]) for name in filled[0].tensors()}
     labels = torch.cat([part.labels for part in filled])
     return Examples(tensors.get("", tensors), labels, known or None)
+
+
+def form_of_data(data: Data) -> Form:
+    """The form of the first example; without sizes where a collate function decides them, batch by batch."""
+    form = form_of(data.batch(np.arange(1)))
+    return form.without_sizes() if isinstance(data, StoredData) and data.collate is not None else form
+
+
+def _refuse_different(forms: Iterable[Form], who: str) -> None:
+    found = different(forms)
+    if found:
+        raise DataError(f"{who} hold inputs or labels of different shapes or types: {found}; one is needed")
 
 
 def join_data(parts: Sequence[Data], who: str) -> Data:
@@ -92,9 +103,7 @@ def join_data(parts: Sequence[Data], who: str) -> Data:
         raise DataError(
             f"some {who} hold data in memory and others data sets that are read: set in_memory=True or False"
         )
-    kinds = sorted({str(form_of(part.batch(part.positions[:1]))) for part in stored})
-    if len(kinds) > 1:
-        raise DataError(f"{who} hold inputs of different shapes or types: {', '.join(kinds)}; one is needed")
+    _refuse_different(map(form_of_data, stored), who)
     return StoredData(
         [dataset for part in stored for dataset in part.datasets], stored[0].collate, complete=stored[0].complete
     )

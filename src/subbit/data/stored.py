@@ -24,6 +24,10 @@ Collate = Callable[[list[Any]], Any]
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.uint8, torch.bool)
 
 
+def _as_it_is(batch: Examples) -> Examples:
+    return batch  # A lambda could not be sent to workers.
+
+
 class StoredData:
     """One or several data sets, one after the other; `indices` are the positions that belong to this part."""
 
@@ -32,7 +36,7 @@ class StoredData:
         datasets: Sequence[Any],
         collate: Collate | None = None,
         indices: Indices | None = None,
-        complete: Callable[[Examples], Examples] = lambda batch: batch,
+        complete: Callable[[Examples], Examples] = _as_it_is,
     ) -> None:
         """`complete` is applied to every batch."""
         self.datasets = tuple(datasets)
@@ -42,6 +46,10 @@ class StoredData:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def checked_by(self, complete: Callable[[Examples], Examples]) -> StoredData:
+        """The same data, with another function that is applied to every batch."""
+        return StoredData(self.datasets, self.collate, self.indices, complete)
 
     def select(self, indices: Indices) -> StoredData:
         return StoredData(self.datasets, self.collate, self.indices[indices], self.complete)
@@ -53,14 +61,12 @@ class StoredData:
         except DataError:
             raise
         except Exception as error:
+            if self.collate is not None:
+                raise DataError(f"collate: {one_line(error)}{place_of(error)}") from error
             raise DataError(
                 f"no batch can be made of these items: {one_line(error)}{place_of(error)}; give a collate function"
             ) from error
         return self.complete(as_batch(found, len(items)))
-
-    @property
-    def positions(self) -> Indices:
-        return np.arange(len(self))
 
     def in_batches(self, size: int) -> Iterator[Examples]:
         for start in range(0, len(self), size):
@@ -108,7 +114,8 @@ def _stack(values: list[Any], what: str) -> Tensor:
             f"{what}: found {' and '.join(shapes[:3])} in one batch; need one shape and type, or a collate function"
         )
     stacked = torch.stack(tensors)
-    return stacked.flatten() if what == "labels" and stacked.dim() == 2 and stacked.shape[1] == 1 else stacked
+    column = what == "labels" and stacked.dim() == 2 and stacked.shape[1] == 1 and not stacked.is_floating_point()
+    return stacked.flatten() if column else stacked
 
 
 def as_batch(found: Any, count: int | None = None) -> Examples:

@@ -24,6 +24,7 @@ class Classification(Objective):
 
     name: ClassVar[str] = "classification"
     counts_classes: ClassVar[bool] = True
+    labels_are_classes: ClassVar[bool] = True
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.cross_entropy(logits_of(outputs), batch.labels)
@@ -100,12 +101,12 @@ class MultiLabel(Objective):
         return batch if batch.labels.is_floating_point() else replace(batch, labels=batch.labels.float())
 
     def check_labels(self, labels: Tensor, where: str) -> None:
-        ones = labels.dtype == torch.float32 and labels.dim() == 2 and bool(((labels == 0) | (labels == 1)).all())
-        if not ones:
-            raise DataError(
-                f"{where}: found labels {labels.dtype} {list(labels.shape)}; objective=multi-label needs float32 "
-                "[n, labels] of 0 and 1"
-            )
+        needed = "objective=multi-label needs float32 [n, labels] of 0 and 1"
+        if labels.dtype != torch.float32 or labels.dim() != 2:
+            raise DataError(f"{where}: found labels {labels.dtype} {list(labels.shape)}; {needed}")
+        other = labels[(labels != 0) & (labels != 1)]
+        if len(other):
+            raise DataError(f"{where}: found {float(other[0]):g}; {needed}")
 
     def classes(self, labels: Tensor) -> int:
         return int(labels.shape[1])

@@ -50,6 +50,9 @@ class Objective:
     """Whether it must be known how many classes there are."""
     fixes_labels: ClassVar[bool] = True
     """Whether `label_form` is the form that labels must have."""
+    needs_labels: ClassVar[bool] = True
+    labels_are_classes: ClassVar[bool] = False
+    """Whether labels are numbers of classes, and the module's outputs [n, classes, ...]."""
 
     def outputs(self, module: Callable[..., Any], batch: Examples) -> Any:
         """What the module returns for a batch. A dict of inputs becomes the module's arguments of these names."""
@@ -84,6 +87,8 @@ class Objective:
     def prepare(self, batch: Examples) -> Examples:
         """The batch with labels of this objective's form; raises `DataError` for others."""
         batch = self.complete(batch)
+        if len(batch) and self.needs_labels and not batch.labels.numel():
+            raise DataError(f"found no labels; objective={self.name} needs them, in a dict of tensors as `labels`")
         if len(batch):
             self.check_labels(batch.labels, "labels")
         return batch

@@ -22,6 +22,7 @@ class ModuleLoss(Objective):
     fixes_labels: ClassVar[bool] = False
     higher_is_better = False
     passes_labels: ClassVar[bool] = True
+    needs_labels: ClassVar[bool] = False
     losses_from = -math.inf
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
@@ -51,6 +52,7 @@ class OwnObjective(Objective):
 
     name: ClassVar[str] = "given"
     fixes_labels: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = False
     losses_from = -math.inf
 
     def __init__(
@@ -60,7 +62,11 @@ class OwnObjective(Objective):
         higher_is_better: bool | None = None,
     ) -> None:
         if loss is None:
-            raise ConfigError("objective=given: only subbit.fine_tune can be given functions, as loss= and score=")
+            raise ConfigError(
+                "score=: give loss= too, the function that training makes smaller"
+                if score is not None
+                else "objective=given: only subbit.fine_tune can be given functions, as loss= and score="
+            )
         if not callable(loss) or not (score is None or callable(score)):
             raise ConfigError("loss and score: need functions of (outputs, labels)")
         self._loss, self._score = loss, score
@@ -78,6 +84,18 @@ class OwnObjective(Objective):
                 raise ModelError(f"score returns {list(values.shape)} for {count} examples; needs one number for each")
             columns.append(values.double().expand(count))
         return torch.stack(columns, dim=1)
+
+    def check_outputs(self, outputs: Any, batch: Examples, classes: int) -> None:
+        super().check_outputs(outputs, batch, classes)
+        with torch.enable_grad():
+            values = logits_of(outputs).detach().requires_grad_()
+            loss = self.loss(values, batch)
+        if not bool(torch.isfinite(loss)):
+            raise ModelError(f"loss: found {float(loss.detach())} for the untrained network; needs a finite number")
+        if not loss.requires_grad:
+            raise ModelError("loss: found a number without a gradient; compute it from the outputs, with torch alone")
+        if self._score is not None and not bool(torch.isfinite(self.tally(outputs, batch)).all()):
+            raise ModelError("score: found a number that is not finite for the untrained network; needs finite ones")
 
     def scores(self, sums: Sums) -> dict[str, float]:
         loss = {"loss": float(sums[0] / sums[1])}

@@ -25,6 +25,7 @@ class Segmentation(Objective):
 
     name: ClassVar[str] = "segmentation"
     counts_classes: ClassVar[bool] = True
+    labels_are_classes: ClassVar[bool] = True
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.cross_entropy(logits_of(outputs), batch.labels, ignore_index=IGNORED)

@@ -46,11 +46,11 @@ class Regression(Objective):
         return batch if batch.labels.is_floating_point() else replace(batch, labels=batch.labels.float())
 
     def check_labels(self, labels: Tensor, where: str) -> None:
-        if labels.dtype != torch.float32 or labels.dim() not in (1, 2) or not bool(torch.isfinite(labels).all()):
-            raise DataError(
-                f"{where}: found labels {labels.dtype} {list(labels.shape)}; objective=regression needs finite float32 "
-                "[n] or [n, values]"
-            )
+        needed = "objective=regression needs finite float32 [n] or [n, values]"
+        if labels.dtype != torch.float32 or labels.dim() not in (1, 2):
+            raise DataError(f"{where}: found labels {labels.dtype} {list(labels.shape)}; {needed}")
+        if not bool(torch.isfinite(labels).all()):
+            raise DataError(f"{where}: found {float(labels[~torch.isfinite(labels)][0])}; {needed}")
 
     def classes(self, labels: Tensor) -> int:
         return 1 if labels.dim() == 1 else int(labels.shape[1])

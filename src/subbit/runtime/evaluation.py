@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -61,7 +63,7 @@ def evaluate(
         return _mean(problem.objective, sums, failures) if personal else _total(problem.objective, sums, failures)
     tallies = _tallies(workplace, engine, state, network, before)
     if not personal:
-        return Evaluation(problem.objective.scores(add_up(tallies)))
+        return Evaluation(_finite(problem.objective, problem.objective.scores(add_up(tallies))))
     # One network for all, evaluated on the clients' test sets.
     own = {client: tallies[problem.own_test(client)] for client in problem.clients_with_data()}
     return _mean(problem.objective, {client: add_up(rows) for client, rows in own.items() if len(rows)})
@@ -71,8 +73,8 @@ def _mean(objective: Objective, sums: dict[int, Sums], failures: dict[int, Failu
     """Every client has the same weight, regardless of its amount of data."""
     if not sums:
         raise QuorumError("no client has a test set of its own that could be evaluated")
-    scores = {client: objective.scores(found) for client, found in sums.items()}
-    names = next(iter(scores.values()))
+    scores = {client: _finite(objective, objective.scores(found)) for client, found in sums.items()}
+    names = [name for name in next(iter(scores.values())) if all(name in found for found in scores.values())]
     mean = {name: float(np.mean([found[name] for found in scores.values()])) for name in names}
     return Evaluation(mean, {client: next(iter(found.values())) for client, found in scores.items()}, failures or {})
 
@@ -82,8 +84,9 @@ def _total(objective: Objective, sums: dict[int, Sums], failures: dict[int, Fail
     if not sums:
         raise QuorumError(f"no client has told how the network does on its own test data{_first(failures)}")
     total = np.sum([*sums.values()], axis=0)
-    by_client = {client: next(iter(objective.scores(found).values())) for client, found in sums.items()}
-    return Evaluation(objective.scores(total), by_client, failures)
+    scores = {client: _finite(objective, objective.scores(found)) for client, found in sums.items()}
+    by_client = {client: next(iter(found.values())) for client, found in scores.items()}
+    return Evaluation(_finite(objective, objective.scores(total)), by_client, failures)
 
 
 def _first(failures: dict[int, Failure]) -> str:
@@ -91,11 +94,27 @@ def _first(failures: dict[int, Failure]) -> str:
     return "" if first is None else f". The first failure: {first.cause}: {first.message}"
 
 
+def _finite(objective: Objective, scores: dict[str, float]) -> dict[str, float]:
+    """Scores as JSON can hold them: the score of a broken network is as bad as can be, others that are no number, e.g.
+    R2 of equal labels, are left out."""
+    first, *others = scores
+    worst = -sys.float_info.max if objective.higher_is_better else sys.float_info.max
+    found = {first: scores[first] if math.isfinite(scores[first]) else worst}
+    return found | {name: scores[name] for name in others if math.isfinite(scores[name])}
+
+
 def _tallies(workplace: Workplace, engine: Engine, state: ServerState, network: str, before: bool) -> Sums:
     """The objective's numbers for each test example; for the sampled network, their means over the draws."""
     run, examples = workplace.settings.run, len(workplace.problem.test)
     draws = run.evaluation_samples if network == "sampled" and not before else 1
-    starts = range(0, examples, EVALUATION_SLICE)
+    # An objective may only tell the mean of a batch: no batch is of two clients.
+    own = (workplace.problem.own_tests if is_personal(workplace) else None) or [np.arange(examples)]
+    slices = [
+        (start, min(start + EVALUATION_SLICE, int(part[-1]) + 1))
+        for part in own
+        if len(part)
+        for start in range(int(part[0]), int(part[-1]) + 1, EVALUATION_SLICE)
+    ]
     orders = [
         EvaluationOrder(
             None if before else state.method,
@@ -103,10 +122,10 @@ def _tallies(workplace: Workplace, engine: Engine, state: ServerState, network: 
             derive_key(run.seed, "evaluation", state.next_round, draw),
             state.head,
             start,
-            min(examples, start + EVALUATION_SLICE),
+            stop,
         )
         for draw in range(draws)
-        for start in starts
+        for start, stop in slices
     ]
     answers = np.concatenate(engine.evaluate(orders))
     mean: Sums = answers.reshape(draws, examples, -1).mean(axis=0)

@@ -79,6 +79,8 @@ class MainRound(Round):
     """A round of the method."""
 
     phase: Literal["main"] = "main"
+    losses: dict[int, float] | None = None
+    """Training loss of each client that reported one."""
     not_evaluated: tuple[Failed, ...] | None = None
     """Clients whose personal network could not be evaluated; only if there are any."""
     uplink_bpp: float
@@ -106,6 +108,8 @@ def read_event(line: Mapping[str, Any]) -> Event:
     values = {**line, "participants": tuple(line["participants"])}
     for key in {"failures", "not_evaluated"} & line.keys():
         values[key] = _failed(line[key])
+    if "losses" in values:
+        values["losses"] = {int(client): loss for client, loss in line["losses"].items()}
     return kinds[line["phase"]](**values)
 
 

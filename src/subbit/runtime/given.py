@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from subbit.config.schema import GIVEN
 from subbit.core.errors import DataError, SubbitError
 from subbit.data import Data, Examples
-from subbit.data.form import form_of
-from subbit.data.own_data import as_data, join_data
-from subbit.data.stored import Collate
+from subbit.data.form import different
+from subbit.data.own_data import as_data, form_of_data, join_data
+from subbit.data.stored import Collate, StoredData
 from subbit.objectives import Objective, logits_of
-from subbit.objectives.classes import Classification
 from subbit.runtime.problem import Problem
 
 SOME = 16
@@ -57,15 +56,20 @@ class Given:
         if not any(map(len, data)) or not any(map(len, tests)):
             raise DataError("no client has any data, or the test set is empty")
         train, held_out = join_data(data, "clients"), join_data(tests, "client_tests")
-        found, needed = (str(form_of(each.batch(np.arange(1)))) for each in (held_out, train))
-        if found != needed:
-            raise DataError(f"test: found inputs {found}, but the clients hold {needed}; one is needed")
+        found, needed = form_of_data(held_out), form_of_data(train)
+        if self.collate is not None:
+            found, needed = found.without_sizes(), needed.without_sizes()
+        if different((found, needed)):
+            what = f"inputs {found}" if str(found) != str(needed) else f"labels {found.labels}"
+            held = needed if str(found) != str(needed) else needed.labels
+            raise DataError(f"test: found {what}, but the clients hold {held}; one is needed")
+        classes = self._classes(module, train, held_out, classes)
         return Problem(
             module=module,
-            train=train,
+            train=_checked(train, self.objective, classes),
             parts=_consecutive(data),
-            test=held_out,
-            classes=self._classes(module, train, held_out, classes),
+            test=_checked(held_out, self.objective, classes),
+            classes=classes,
             pretrained=pretrained,
             model_name=type(module).__name__,
             dataset_name=GIVEN,
@@ -76,26 +80,47 @@ class Given:
     def _classes(self, module: nn.Module, train: Data, test: Data, declared: int | None) -> int:
         """As declared; else as the labels tell or, where they are read later, the number of the module's outputs."""
         read = [data.labels for data in (train, test) if isinstance(data, Examples)]
-        if len(read) < 2 and declared is None and isinstance(self.objective, Classification):
-            return _count_outputs(module, train.batch(np.arange(min(2, len(train)))))
+        if len(read) < 2 and declared is None and self.objective.labels_are_classes:
+            declared = _count_outputs(self.objective, module, train.batch(np.arange(min(2, len(train)))))
         found = max((self.objective.classes(labels) for labels in read), default=1)
         if declared is not None and found > declared:
-            raise DataError(f"classes={declared}, but there is a label {found - 1}: labels go from 0 to classes - 1")
+            raise DataError(f"found the label {found - 1}; there are {declared} classes, from 0 to classes - 1")
         return declared or found
 
 
-def _count_outputs(module: nn.Module, batch: Examples) -> int:
+@dataclass(frozen=True)
+class WithinClasses:
+    """Gives labels their form. What is read later may hold a class that nothing so far has shown."""
+
+    objective: Objective
+    classes: int
+
+    def __call__(self, batch: Examples) -> Examples:
+        batch = self.objective.prepare(batch)
+        found = self.objective.classes(batch.labels)
+        if found > self.classes:
+            raise DataError(f"found the label {found - 1}; there are {self.classes} classes, from 0 to classes - 1")
+        return batch
+
+
+def _checked(data: Data, objective: Objective, classes: int) -> Data:
+    if not isinstance(data, StoredData) or not objective.labels_are_classes:
+        return data
+    return data.checked_by(WithinClasses(objective, classes))
+
+
+def _count_outputs(objective: Objective, module: nn.Module, batch: Examples) -> int | None:
     mode = module.training
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            shape = logits_of(Classification().outputs(module.eval(), batch)).shape
+            shape = logits_of(objective.outputs(module.eval(), batch)).shape
     except SubbitError:
         raise
     except Exception:  # Trying the module later says why.
-        return 1
+        return None
     finally:
         module.train(mode)
-    return int(shape[1]) if len(shape) == 2 else 1
+    return int(shape[1]) if len(shape) > 1 else None
 
 
 def _consecutive(data: Sequence[Data]) -> tuple[NDArray[np.int64], ...]:

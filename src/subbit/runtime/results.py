@@ -22,6 +22,16 @@ class Codecs:
     """Downlink codecs."""
 
 
+@dataclass(frozen=True)
+class Advice:
+    """Something that looks wrong about a run."""
+
+    what: str
+    """What was found, and the likely cause."""
+    key: str
+    """The key to change first."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Summary:
     """Summary of a run. Repeating the job with the same versions changes only the times."""
@@ -97,6 +107,8 @@ class Summary:
     """Hash of the trained network's state dict; the same for the same job, regardless of workers and resuming."""
     versions: dict[str, str]
     """Versions of Python and of the packages that affect the results."""
+    warnings: tuple[Advice, ...] = ()
+    """What looks wrong about the run; usually nothing."""
     network_scores: dict[str, float] = field(default_factory=dict, metadata={PREFIX: "score_"})
     """Score of each network after the last round, for methods with several networks, e.g. `score_expected`."""
     score_by_client: dict[int, float] | None = None

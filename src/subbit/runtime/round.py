@@ -61,6 +61,8 @@ class RoundReport:
     failures: dict[int, Failure]
     observations: dict[str, float]
     """Means over the clients that answered."""
+    losses: dict[int, float]
+    """Training losses that the clients reported."""
 
 
 def run_round(
@@ -132,7 +134,11 @@ def run_round(
     state.method, state.next_round = after, number + 1
     _remember(state, [accepted[client] for client in answered])
     downlink.remember(state.broadcasts, answered)
-    return RoundReport(participants, answered, failures, _means([accepted[client].observations for client in answered]))
+    observed = {client: accepted[client].observations for client in answered}
+    losses = {
+        client: float(found["loss"]) for client, found in observed.items() if math.isfinite(found.get("loss", math.nan))
+    }
+    return RoundReport(participants, answered, failures, _means([*observed.values()]), losses)
 
 
 def _remember(state: ServerState, replies: list[Reply]) -> None:
@@ -190,10 +196,12 @@ def _require_quorum(
 ) -> None:
     needed = math.ceil(quorum * asked)
     if answered < needed:
-        first = next(iter(failures.values()))
+        first, causes = next(iter(failures.values())), {failure.cause for failure in failures.values()}
+        together = len(failures) > 1 and not answered and len(causes) == 1
         raise QuorumError(
             f"round {number} ({phase}): {answered} of {asked} clients answered, {needed} are needed "
-            f"(quorum={quorum}). The first failure: {first.cause}: {first.message}"
+            f"(quorum={quorum}). {'All failed for one cause; the' if together else 'The'} first "
+            f"failure: {first.cause}: {first.message}"
         )
 
 

@@ -212,6 +212,7 @@ def _main_round(
         seconds=round(seconds, 3),
         scores=None if found is None else found.scores,
         accuracy=None if found is None else found.scores.get("accuracy"),
+        losses=report.losses or None,
         not_evaluated=None if found is None else _named(found.failures) or None,
         uplink_bpp=ledger.uplink_bpp(workplace.method("main").size),
         total_bytes=totals.total_bytes,

@@ -7,14 +7,18 @@ from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
 
+from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key
+from subbit.methods.heads import HEADS
 from subbit.models import model_sha256
+from subbit.models.select import find_head
 from subbit.privacy.report import PrivacyReport, privacy_report
 from subbit.runtime.evaluation import Evaluation
 from subbit.runtime.events import Before, Event, MainRound
 from subbit.runtime.link import SECONDS_PER_HOUR
 from subbit.runtime.results import Codecs, Summary
 from subbit.runtime.round import ServerState
+from subbit.runtime.warn import Setting, find_warnings
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 
@@ -79,6 +83,7 @@ def summarise(
         seconds_this_process=round(seconds, 2),
         model_sha256=model_sha256(workplace.module),
         versions=versions(),
+        warnings=find_warnings(_setting(workplace, primary), events),
         network_scores=networks,
         score_by_client=primary.by_client,
         accuracy=primary.score if is_accuracy else None,
@@ -94,6 +99,32 @@ def summarise(
         flips_kept_per_upload=_observed("flips_kept", main),
         false_flips_per_upload=_observed("false_flips", main),
     )
+
+
+def _setting(workplace: Workplace, found: Evaluation) -> Setting:
+    run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
+    rates = {key: getattr(workplace.settings.parameters, key, None) for key in ("local", "server_rate")}
+    rate = getattr(rates["local"], "learning_rate", None)
+    return Setting(
+        score_name=next(iter(found.scores)),
+        higher_is_better=problem.objective.higher_is_better,
+        after=found.score,
+        tested=len(problem.test) if found.by_client is None else len(found.by_client),
+        chance=1 / problem.classes if problem.has_classes else None,
+        untrained_head=None if method.personal or run.head in HEADS else _untrained_head(workplace),
+        head=run.head,
+        learning_rate=rate if isinstance(rate, float) else None,
+        server_rate=rates["server_rate"] if isinstance(rates["server_rate"], float) else None,
+    )
+
+
+def _untrained_head(workplace: Workplace) -> str | None:
+    try:
+        head = find_head(workplace.module)
+    except ModelError:
+        return None
+    trained = workplace.method("main").task.flat.template.names
+    return None if any(name.startswith(f"{head}.") for name in trained) else head
 
 
 def _counted(causes: Iterable[str]) -> dict[str, int]:

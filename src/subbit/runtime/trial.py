@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -10,6 +11,7 @@ from subbit.core.blame import one_line, place_of
 from subbit.core.errors import ModelError, PluginError, SubbitError
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.data.examples import Inputs
+from subbit.runtime.evaluation import is_personal
 from subbit.runtime.problem import Problem
 from subbit.runtime.workplace import Workplace
 
@@ -22,7 +24,10 @@ def try_job(problem: Problem, settings: Settings) -> None:
     _try_accumulator(workplace)
     workplace.attach("main")
     workplace.method("main").task.flat.evaluation_mode()
+    if is_personal(workplace):
+        problem.own_test(problem.clients_with_data()[0])
     with torch_randomness(derive_key(settings.run.seed, "trial")):
+        workplace.method("main").task.training_batch(problem.train, np.arange(min(TRIED, len(problem.train))), 0)
         try_module(workplace.module, problem)
 
 

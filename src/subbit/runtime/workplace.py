@@ -16,6 +16,8 @@ from torch import nn
 
 from subbit.codecs import make_codec
 from subbit.config.resolve import Settings
+from subbit.config.schema import GIVEN
+from subbit.core.blame import one_line, place_of
 from subbit.core.errors import ConfigError, ModelError, SubbitError
 from subbit.core.randomness import derive_key
 from subbit.data import Examples
@@ -41,7 +43,6 @@ from subbit.runtime.private_runs import refuse_run
 from subbit.runtime.problem import Problem
 from subbit.wire.channel import Channel, Part, down
 
-EVALUATION_BATCH = 128
 KEPT_AS = {"exact": torch.float32, "bfloat16": torch.bfloat16}
 PROBE = 2  # Number of examples on which a network is tested before it is accepted.
 
@@ -243,9 +244,20 @@ class Workplace:
     def tally(self, examples: NDArray[np.int64]) -> NDArray[np.float64]:
         """How the network, as written, does on each of these test examples: a row of the objective's numbers."""
         self.method("main").task.flat.evaluation_mode()
-        rows = []
+        rows, size = [], self.settings.run.evaluation_batch
         with torch.no_grad():
-            for start in range(0, len(examples), EVALUATION_BATCH):
-                batch = self.problem.test_batch(examples[start : start + EVALUATION_BATCH])
-                rows.append(self.problem.objective.tally(self._cache.outputs(batch), batch).numpy())
+            for start in range(0, len(examples), size):
+                batch = self.problem.test_batch(examples[start : start + size])
+                rows.append(self._tally(batch))
         return np.concatenate(rows) if rows else np.zeros((0, 0))
+
+    def _tally(self, batch: Examples) -> NDArray[np.float64]:
+        try:
+            rows: NDArray[np.float64] = self.problem.objective.tally(self._cache.outputs(batch), batch).numpy()
+        except SubbitError:
+            raise
+        except Exception as error:
+            if self.problem.dataset_name != GIVEN:
+                raise  # Our module and data: a bug, whose traceback helps.
+            raise ModelError(f"the network cannot be evaluated: {one_line(error)}{place_of(error)}") from error
+        return rows
