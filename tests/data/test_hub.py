@@ -82,7 +82,7 @@ def test_errors(tmp_path: Path) -> None:
     for text, message in (
         (f"{name}?label=labels_of_mine", "found the columns img, fine_label.*need labels_of_mine"),
         (f"{name}?image=writer", "need a column of images"),
-        (f"{name}?label=writer", "need integers"),
+        (f"{name}?label=img", "need integers"),
         (f"{name}", "found labels from -1 to 2"),
         (f"{name}?test=held-out", "there is no split 'held-out'; found t"),
         (f"{name}?colour=red", "the options are"),

@@ -46,6 +46,12 @@ def as_data(dataset: Any, complete: Complete, collate: Collate | None = None, in
     return _read(stored) if in_memory or not len(stored) else stored
 
 
+def in_memory(dataset: Any, complete: Complete) -> Examples:
+    """The same, read once."""
+    data = as_data(dataset, complete, in_memory=True)
+    return data if isinstance(data, Examples) else join([*data.in_batches(AT_ONCE)], "items")
+
+
 def _is_in_memory(dataset: Any) -> bool:
     inner = dataset.dataset if isinstance(dataset, Subset) else dataset
     return isinstance(inner, TensorDataset | list | tuple)

@@ -33,8 +33,12 @@ class StoredData:
         collate: Collate | None = None,
         indices: Indices | None = None,
         complete: Callable[[Examples], Examples] = lambda batch: batch,
+        labels: Tensor | None = None,
+        owners: tuple[str, ...] | None = None,
     ) -> None:
-        """`complete` is applied to every batch."""
+        """`complete` is applied to every batch. `labels` and `owners` are those of the examples at `indices`, if they
+        are known without reading."""
+        self.labels, self.owners = labels, owners
         self.datasets = tuple(datasets)
         self.collate, self.complete = collate, complete
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets], dtype=np.int64)
@@ -44,7 +48,9 @@ class StoredData:
         return len(self.indices)
 
     def select(self, indices: Indices) -> StoredData:
-        return StoredData(self.datasets, self.collate, self.indices[indices], self.complete)
+        labels = None if self.labels is None else self.labels[torch.from_numpy(np.asarray(indices, dtype=np.int64))]
+        owners = self.owners and tuple(self.owners[position] for position in indices)
+        return StoredData(self.datasets, self.collate, self.indices[indices], self.complete, labels, owners)
 
     def batch(self, indices: Indices) -> Examples:
         items = [self._item(int(position)) for position in self.indices[indices]]

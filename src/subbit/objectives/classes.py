@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
+from subbit.data.needs import LabelKind
 from subbit.objectives.objective import Objective, Sums, logits_of
 
 
@@ -22,6 +23,7 @@ class Classification(Objective):
     """
 
     name: ClassVar[str] = "classification"
+    label_kind: ClassVar[LabelKind] = "class"
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.cross_entropy(logits_of(outputs), batch.labels)
@@ -71,6 +73,7 @@ class MultiLabel(Objective):
     """
 
     name: ClassVar[str] = "multi-label"
+    label_kind: ClassVar[LabelKind] = "number"
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.binary_cross_entropy_with_logits(logits_of(outputs), batch.labels)

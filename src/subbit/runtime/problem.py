@@ -15,8 +15,9 @@ from subbit.core.errors import ConfigError
 from subbit.core.randomness import derive_key
 from subbit.data import Data, Examples, SplitSummary, load_dataset, partition, summarise_split
 from subbit.data.form import Form, form_of
+from subbit.data.needs import Reading
 from subbit.models import load_classifier
-from subbit.models.load_model import is_small
+from subbit.models.load_model import is_small, own_tokenizer
 from subbit.objectives import Objective, find_objective
 from subbit.objectives.classes import Classification
 
@@ -35,6 +36,8 @@ class Problem:
     objective: Objective = field(default_factory=Classification)
     own_tests: tuple[NDArray[np.int64], ...] | None = None
     """Positions of each client's own examples in the test set, where it is known whose they are."""
+    notes: tuple[str, ...] = ()
+    """Lines on how the data set's files were read."""
 
     @property
     def clients(self) -> int:
@@ -78,22 +81,23 @@ class Problem:
         """
         if self.own_tests is not None:
             return self.own_tests[client]
-        held = self.parts[client]
-        if not isinstance(self.train, Examples) or not isinstance(self.test, Examples) or not self.has_classes:
-            raise ConfigError("evaluate=personal: give each client's own test set (fine_tune: client_tests=[...])")
+        held, train, test = self.parts[client], self.train.labels, self.test.labels
         if self.train.owners is not None and len(held):
             owners = {self.train.owners[example] for example in held}
             own = self._tests_of_owners.get(owners.pop()) if len(owners) == 1 else None
             if own is not None:
                 return own
-        classes = np.unique(self.train.labels.numpy()[held])
-        return np.flatnonzero(np.isin(self.test.labels.numpy(), classes))
+        if train is None or test is None or not self.has_classes:
+            raise ConfigError(
+                "evaluate=personal: give each client's own test set (fine_tune: client_tests=[...]; files: owners in "
+                "train and test, and partition=natural)"
+            )
+        return np.flatnonzero(np.isin(test.numpy(), np.unique(train.numpy()[held])))
 
     @cached_property
     def _tests_of_owners(self) -> dict[str, NDArray[np.int64]]:
         positions: dict[str, list[int]] = {}
-        owners = self.test.owners if isinstance(self.test, Examples) else None
-        for position, owner in enumerate(owners or ()):
+        for position, owner in enumerate(self.test.owners or ()):
             positions.setdefault(owner, []).append(position)
         return {owner: np.array(own, dtype=np.int64) for owner, own in positions.items()}
 
@@ -101,8 +105,8 @@ class Problem:
         return [client for client, part in enumerate(self.parts) if len(part)]
 
     def split_summary(self) -> SplitSummary:
-        labels = self.train.labels if isinstance(self.train, Examples) and self.has_classes else None
-        return summarise_split(labels, list(self.parts), self.classes)
+        labels = self.train.labels if self.has_classes else None
+        return replace(summarise_split(labels, list(self.parts), self.classes), notes=self.notes)
 
     @property
     def has_classes(self) -> bool:
@@ -115,7 +119,14 @@ def build_problem(run: RunConfig) -> Problem:
             "the module and the data of this run were given to subbit.fine_tune, no configuration names them: go on "
             "with fine_tune(module, clients, test, ..., folder=FOLDER, resume=True) and the same arguments"
         )
-    dataset = load_dataset(run.dataset, limit=run.limit, test_limit=run.test_limit, seed=run.seed)
+    objective = find_objective(run.objective)
+    dataset = load_dataset(
+        run.dataset,
+        limit=run.limit,
+        test_limit=run.test_limit,
+        seed=run.seed,
+        reading=Reading(objective, own_tokenizer(run.model) or "words"),
+    )
     parts = partition(
         dataset.train,
         run.clients,
@@ -125,6 +136,7 @@ def build_problem(run: RunConfig) -> Problem:
         class_balance=run.class_balance,
         seed=run.seed,
     )
+    form = form_of(dataset.train.batch(np.arange(1)))
     module = load_classifier(
         run.model,
         dataset.classes,
@@ -132,7 +144,7 @@ def build_problem(run: RunConfig) -> Problem:
         pretrained=run.pretrained,
         pooling=run.pooling,
         revision=run.revision,
-        input_shape=tuple(dataset.train.tensor.shape[1:]),
+        input_shape=form.single.shape if form.is_single else None,
     )
     return Problem(
         module=module,
@@ -143,5 +155,6 @@ def build_problem(run: RunConfig) -> Problem:
         pretrained=run.pretrained and not is_small(run.model),
         model_name=run.model,
         dataset_name=dataset.name,
-        objective=find_objective(run.objective),
+        objective=objective,
+        notes=dataset.notes,
     )
