@@ -9,12 +9,15 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+import torch
 from data_writers import random_images, write_image_folder
 from PIL import Image
 
 from subbit.core.errors import DataError
 from subbit.data import load_dataset
 from subbit.data.hub import Address, open_hub, parse_address, quiet_datasets
+from subbit.data.needs import Reading
+from subbit.objectives import find_objective
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +85,7 @@ def test_errors(tmp_path: Path) -> None:
     for text, message in (
         (f"{name}?label=labels_of_mine", "found the columns img, fine_label.*need labels_of_mine"),
         (f"{name}?image=writer", "need a column of images"),
-        (f"{name}?label=writer", "need integers"),
+        (f"{name}?label=img", "need integers"),
         (f"{name}", "found labels from -1 to 2"),
         (f"{name}?test=held-out", "there is no split 'held-out'; found t"),
         (f"{name}?colour=red", "the options are"),
@@ -142,6 +145,24 @@ def test_texts(tmp_path: Path) -> None:
     for options, message in (("text=label", "need a column of texts"), ("length=0", "found length=0")):
         with pytest.raises(DataError, match=message):
             load_dataset(f"{name}?{options}")
+
+
+def test_classes_by_name_a_share_to_test_on_and_numbers(tmp_path: Path) -> None:
+    rows = [f"{('bad', 'good')[at % 2]} text,{('neg', 'pos')[at % 2]},{at / 2},{at % 3}" for at in range(10)]
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "all.csv").write_text("\n".join(["text,label,stars,x", *rows]) + "\n")
+    name = f"hf:{tmp_path / 'set'}?tokenizer=words&length=4"
+    with pytest.raises(DataError, match=r"or hold out a share with .test_share=0\.2"):
+        load_dataset(name)
+    dataset = load_dataset(f"{name}&test_share=0.4")
+    assert (len(dataset.train), sorted(dataset.test.labels.tolist())) == (6, [0, 0, 1, 1])
+    assert dataset.notes == ("classes      0 neg, 1 pos",)
+    for label, shape in (("stars", (8,)), ("stars,x", (8, 2))):
+        numbers = load_dataset(f"{name}&test_share=0.2&label={label}", reading=Reading(find_objective("regression")))
+        assert numbers.train.labels.dtype == torch.float32
+        assert numbers.train.labels.shape == shape
+    file = load_dataset(f"hf:{tmp_path / 'set' / 'all.csv'}?text=text&length=4")
+    assert (len(file.train), len(file.test), file.classes) == (8, 2, 2)
 
 
 def test_texts_in_csv_files(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from paper_writers import WRITERS
 
 from subbit.core.errors import ConfigError, DataError, SubbitError
-from subbit.data import dataset_names, load_dataset, partition
+from subbit.data import StoredData, dataset_names, load_dataset, partition
 from subbit.runtime.problem import Problem
 from subbit.sets.layouts import LAYOUTS
 from subbit.sets.named import NAMED
@@ -192,7 +192,10 @@ def test_more_than_the_machine_holds_is_refused_before_it_is_read(root: Path, mo
     """Four images of 64 x 64 x 3 bytes are 49,152; the machine has one page of 4096 here."""
     monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 1, "SC_PAGE_SIZE": 4096}.__getitem__)
     with pytest.raises(DataError, match=r"4 examples of 12288 bytes .* need fewer \(limit=...\) or smaller"):
-        load_dataset("food101?size=64")
+        load_dataset("food101?size=64&stored=false")
+    later = load_dataset("food101?size=64")
+    assert isinstance(later.train, StoredData)
+    assert later.train.batch(np.arange(2)).inputs.shape == (2, 3, 64, 64)
 
 
 def test_the_page_has_a_row_for_every_name() -> None:

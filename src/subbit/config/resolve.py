@@ -75,6 +75,8 @@ def resolve_contender(
     of_run = {word: word.removeprefix(f"{RUN}.") for word, _ in everything}
     of_the_run = {of_run[word]: value for word, value in everything if of_run[word] in run_keys}
     _keep_own_head(of_the_run)
+    if of_the_run.get("objective", RunConfig.objective) != RunConfig.objective:
+        of_the_run.setdefault("partition", "iid")  # The usual default divides classes, which only the usual one has.
     run = build(RunConfig, of_the_run)
     given = [(word, value) for word, value in everything if of_run[word] not in run_keys]
     require(

@@ -1,7 +1,8 @@
 """Data: load examples, partition them over clients, and make batches."""
 
 from subbit.data.batches import ClientDataset, ClientDatasets, Preprocess, as_examples, batches
-from subbit.data.examples import Data, Dataset, Examples
+from subbit.data.dataset import Dataset
+from subbit.data.examples import Data, Examples
 from subbit.data.load_dataset import load_dataset
 from subbit.data.partition import PARTITIONS, partition
 from subbit.data.split_summary import SplitSummary, summarise_split

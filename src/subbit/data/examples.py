@@ -31,6 +31,14 @@ class Data(Protocol):
 
     def __len__(self) -> int: ...
 
+    @property
+    def labels(self) -> Tensor | None:
+        """None where they are only known when a batch is read."""
+
+    @property
+    def owners(self) -> tuple[str, ...] | None:
+        """The natural owner of each example, where they are known."""
+
     def select(self, indices: Indices) -> Data:
         """The examples at these positions, in this order; nothing is read yet."""
 
@@ -119,43 +127,39 @@ class Examples:
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
-    """Training data (`train`, to be partitioned) and evaluation data (`test`, held by the server)."""
-
-    name: str
-    train: Examples
-    test: Examples
-    classes: int
-
-    def __post_init__(self) -> None:
-        for split, examples in (("train", self.train), ("test", self.test)):
-            if not len(examples):
-                raise DataError(f"{self.name}: found no examples in the {split} split; need at least one")
-            check_range(examples.labels.numpy(), self.classes, f"{self.name}, {split} labels")
-        train, test = self.train.tensor, self.test.tensor
-        if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
-            raise DataError(
-                f"{self.name}: found {train.dtype} {list(train.shape[1:])} in train and {test.dtype} "
-                f"{list(test.shape[1:])} in test; need the same shape and type in both"
-            )
-
-
-@dataclass(frozen=True, eq=False)
 class Source:
     """One split before its inputs are read."""
 
     where: str
-    labels: Indices
-    read: Callable[[Indices], Tensor]
+    labels: NDArray[Any]
+    """int64 [n], the classes; or what another objective needs, int64 or float32 [n, ...]."""
+    read: Callable[[Indices], Inputs]
     """Read the inputs at these ascending positions."""
     owners: Sequence[str] | None = None
     classes: int | None = None
     """Number of classes, if the format declares it."""
+    items: Items | None = None
+    """The same examples one by one, if they can be read batch by batch."""
+    notes: tuple[str, ...] = ()
+    """Lines on how the files were read, for people: which class has which number."""
 
-    def examples(self, limit: int | None, key: int) -> Examples:
-        chosen = stratified_choice(self.labels, limit, key)
-        owners = None if self.owners is None else tuple(str(self.owners[position]) for position in chosen)
-        return Examples(self.read(chosen), torch.from_numpy(self.labels[chosen]), owners)
+    def tensor(self, indices: Indices) -> Tensor:
+        """The inputs, where they are one tensor."""
+        inputs = self.read(indices)
+        if not isinstance(inputs, Tensor):
+            raise DataError(f"{self.where}: found inputs {', '.join(inputs)}; this needs inputs that are one tensor")
+        return inputs
+
+
+class Items(Protocol):
+    """A map-style data set of pairs (input, label) that can be sent to other processes."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, position: int) -> tuple[Tensor, Any]: ...
+
+    def bytes_of(self, position: int) -> int:
+        """Memory that the input at this position takes."""
 
 
 def stratified_choice(labels: Indices, limit: int | None, key: int) -> Indices:
@@ -191,6 +195,18 @@ def as_labels(array: NDArray[Any], where: str) -> Indices:
     if array.size and (int(array.min()) < 0 or int(array.max()) > np.iinfo(np.int64).max):
         raise DataError(f"{where}: found labels from {array.min()} to {array.max()}; need 0 or more")
     return array.astype(np.int64)
+
+
+def any_labels(array: NDArray[Any], where: str) -> NDArray[Any]:
+    """Labels of any objective: int64 or float32 [n, ...]. Masks may have a channel of their own, [n, height, width, 1]
+    or [n, 1, height, width]. The objective checks the rest."""
+    if array.ndim < 1 or array.dtype.kind not in "iufb":
+        raise DataError(f"{where}: found {array.dtype} labels {list(array.shape)}; need numbers [n, ...]")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise DataError(f"{where}: found the label {array.max()}; need less than 2^63")
+    if array.ndim == 4 and 1 in (array.shape[1], array.shape[3]):
+        array = array[:, 0] if array.shape[1] == 1 else array[..., 0]
+    return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
 
 
 def check_range(labels: Indices, classes: int, where: str) -> None:

@@ -104,7 +104,9 @@ def open_npz(path: Path) -> tuple[Source, Source]:
 
 
 def _npz_source(path: Path, split: str) -> Source:
-    labels = as_labels(read_npz(path, f"y_{split}"), f"{path}, y_{split}")
+    labels = read_npz(path, f"y_{split}")
+    if not labels.ndim:
+        raise DataError(f"{path}, y_{split}: found a single value; need one label per example [n, ...]")
     where = f"{path}, x_{split}"
 
     def read(indices: Indices) -> Any:

@@ -79,7 +79,7 @@ def _own(folder: Path, *halves: Source) -> tuple[Source, Source]:
     def source(name: str, members: Indices) -> Source:
         def read(indices: Indices) -> Tensor:
             wanted = members[indices]
-            parts = [half.read(part) for half, part in zip(halves, _cut(wanted, border), strict=True) if len(part)]
+            parts = [half.tensor(part) for half, part in zip(halves, _cut(wanted, border), strict=True) if len(part)]
             return torch.cat(parts)
 
         return Source(f"{folder}, {name}", labels[members], read, owners[members].tolist(), ACTIVITIES)

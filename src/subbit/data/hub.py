@@ -2,6 +2,7 @@
 
     hf:NAME   hf:NAME:CONFIG   hf:NAME?image=img&label=fine_label&owner=writer_id&size=64&train=train&test=validation
     hf:NAME?text=content&tokenizer=words&length=128     for data sets without images; see `text` for tokenizers
+    hf:NAME?test_share=0.2                              for data sets without a split to test on
 
 `datasets` 4 runs no code from the hub. Images are decoded by `images`, so that its limits apply.
 """
@@ -17,18 +18,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.core.errors import DataError
-from subbit.data.examples import Indices, Source, as_labels
+from subbit.data.examples import Indices, Inputs, Source
+from subbit.data.hub_columns import COLUMNS, Part, find_column, held_out_rows, labels_of, owners_of
 from subbit.data.images import Pixels, decode_image, stack_images
-from subbit.data.text import tokenise
+from subbit.data.needs import FOR_CLASSES, Needs, Reading
+from subbit.data.text import tokenise, tokenise_masked
 
 PREFIX = "hf:"
-COLUMNS = {"image": ("image", "img"), "text": ("text", "content"), "label": ("label", "fine_label", "labels")}
 TEST_SPLITS = ("test", "validation", "valid", "val")
-OPTIONS = ("image", "label", "length", "owner", "revision", "size", "test", "text", "tokenizer", "train")
+OPTIONS = ("image", "label", "length", "owner", "revision", "size", "test", "test_share", "text", "tokenizer", "train")
 LARGEST_NUMBER = 4096
 
 
@@ -63,8 +65,9 @@ def parse_address(text: str) -> Address:
     return Address(name, config or None, options)
 
 
-def open_hub(text: str) -> tuple[Source, Source]:
+def open_hub(text: str, reading: Reading = FOR_CLASSES) -> tuple[Source, Source]:
     address = parse_address(text)
+    needs, options = reading.needs, address.options
     with quiet_datasets():
         import datasets
 
@@ -76,34 +79,36 @@ def open_hub(text: str) -> tuple[Source, Source]:
                 f"{text}: datasets.load_dataset failed ({reason}); need a name on the Hugging Face hub that this "
                 "machine can reach or has in its cache, or a local folder"
             ) from error
-        train = address.options.get("train", "train")
-        test = address.options.get("test") or next((name for name in TEST_SPLITS if name in splits), "test")
-        for split in (train, test):
+        train = options.get("train", "train")
+        test = options.get("test") or next((name for name in TEST_SPLITS if name in splits), "test")
+        for split in (train,) if "test_share" in options else (train, test):
             if split not in splits:
                 raise DataError(
                     f"{text}: there is no split {split!r}; found {', '.join(splits)}; "
-                    "name it with ?train=... or ?test=..."
+                    "name it with ?train=... or ?test=..., or hold out a share with ?test_share=0.2"
                 )
-        return _source(text, address, train, splits[train]), _source(text, address, test, splits[test])
+        if "test_share" in options:
+            return _sources(*held_out_rows(text, options, splits[train], needs), options, needs)
+        return _sources((f"{text}, {train}", splits[train]), (f"{text}, {test}", splits[test]), options, needs)
 
 
-def _source(text: str, address: Address, split: str, table: Any) -> Source:
-    where, options, columns = f"{text}, {split}", address.options, table.column_names
-    has_image = "image" in options or any(name in columns for name in COLUMNS["image"])
-    is_text = "text" in options or (not has_image and any(name in columns for name in COLUMNS["text"]))
-    read = (_text_reader if is_text else _image_reader)(where, options, table)
-    label = _column(where, "label", options, columns)
-    labels = as_labels(_values(table, label), f"{where}, column {label!r}")
-    owners = None
-    if "owner" in options:
-        owners = [str(value) for value in _values(table, _column(where, "owner", options, columns))]
-    return Source(where, labels, read, owners, getattr(table.features[label], "num_classes", None))
+def _sources(train: Part, test: Part, options: dict[str, str], needs: Needs) -> tuple[Source, Source]:
+    labels, classes = labels_of(train, test, options, needs)
+
+    def source(where: str, table: Any, values: NDArray[Any]) -> Source:
+        names = table.column_names
+        has_image = "image" in options or any(name in names for name in COLUMNS["image"])
+        is_text = "text" in options or (not has_image and any(name in names for name in COLUMNS["text"]))
+        read = _text_reader(where, options, table, needs) if is_text else _image_reader(where, options, table)
+        return Source(where, values, read, owners_of(where, options, table), classes, notes=labels.notes)
+
+    return source(*train, labels.train), source(*test, labels.test)
 
 
 def _image_reader(where: str, options: dict[str, str], table: Any) -> Callable[[Indices], Tensor]:
     import datasets
 
-    column = _column(where, "image", options, table.column_names)
+    column = find_column(where, "image", options, table.column_names)
     if not isinstance(table.features[column], datasets.Image):
         raise DataError(f"{where}: found column {column!r} of type {table.features[column]}; need a column of images")
     size = int(options["size"]) if "size" in options else None
@@ -124,31 +129,18 @@ def _image_reader(where: str, options: dict[str, str], table: Any) -> Callable[[
     return read
 
 
-def _text_reader(where: str, options: dict[str, str], table: Any) -> Callable[[Indices], Tensor]:
-    column = _column(where, "text", options, table.column_names)
+def _text_reader(where: str, options: dict[str, str], table: Any, needs: Needs) -> Callable[[Indices], Inputs]:
+    column = find_column(where, "text", options, table.column_names)
     if getattr(table.features[column], "dtype", None) not in ("string", "large_string"):  # CSV has the second type.
         raise DataError(f"{where}: found column {column!r} of type {table.features[column]}; need a column of texts")
 
-    def read(indices: Indices) -> Tensor:
+    def read(indices: Indices) -> Inputs:
         with quiet_datasets():
             texts = [row or "" for row in table.select_columns([column]).select(indices)[:][column]]
-        return tokenise(texts, options.get("tokenizer", "words"), int(options.get("length", "128")))
+        make = tokenise_masked if needs.label_kind == "token" else tokenise
+        return make(texts, options.get("tokenizer", "words"), int(options.get("length", "128")))
 
     return read
-
-
-def _values(table: Any, column: str) -> Any:
-    return np.asarray(table.select_columns([column]).with_format("numpy")[:][column])
-
-
-def _column(where: str, role: str, options: dict[str, str], columns: list[str]) -> str:
-    wanted = (options[role],) if role in options else COLUMNS[role]
-    for name in wanted:
-        if name in columns:
-            return name
-    raise DataError(
-        f"{where}: found the columns {', '.join(columns)}; need {' or '.join(wanted)}; name it with ?{role}=..."
-    )
 
 
 @contextlib.contextmanager

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,11 +81,42 @@ def read_images(files: Sequence[Path], size: int | None, where: str) -> Tensor:
     return images
 
 
-def image_source(where: str, files: Sequence[Path], labels: Sequence[int], classes: int, size: int | None) -> Source:
+@dataclass(frozen=True, eq=False)
+class ImageFiles:
+    """Images that are read one by one, in colour, with their labels."""
+
+    files: Sequence[Path]
+    labels: NDArray[Any]
+    size: int | None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, position: int) -> tuple[Tensor, Any]:
+        file = self.files[position]
+        pixels = np.moveaxis(decode_image(file, str(file), self.size), 2, 0)
+        colour = np.ascontiguousarray(np.broadcast_to(pixels, (3, *pixels.shape[1:])))
+        return torch.from_numpy(colour), self.labels[position]
+
+    def bytes_of(self, position: int) -> int:
+        if self.size is not None:
+            return 3 * self.size * self.size
+        return int(self[position][0].numel())
+
+
+def image_source(
+    where: str,
+    files: Sequence[Path],
+    labels: Sequence[int] | NDArray[Any],
+    classes: int | None,
+    size: int | None,
+    owners: Sequence[str] | None = None,
+) -> Source:
     def read(indices: Indices) -> Tensor:
         return read_images([files[position] for position in indices], size, where)
 
-    return Source(where, np.array(labels, dtype=np.int64), read, classes=classes)
+    numbers = labels if isinstance(labels, np.ndarray) else np.array(labels, dtype=np.int64)
+    return Source(where, numbers, read, owners, classes, ImageFiles(files, numbers, size))
 
 
 def images_in(folder: Path) -> list[Path]:

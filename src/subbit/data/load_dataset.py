@@ -5,31 +5,35 @@ Only hf:NAME downloads. For any other missing data set the error says where to g
 
 from __future__ import annotations
 
-import gzip
 import os
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from subbit.core.blame import blaming
 from subbit.core.errors import ConfigError, DataError
 from subbit.core.randomness import derive_key
 from subbit.core.registry import nearest
 from subbit.data.batches import as_examples
-from subbit.data.examples import Dataset, Examples, Source, check_range
+from subbit.data.dataset import Dataset, choose, read_source, reads_later
+from subbit.data.digits import open_digits
+from subbit.data.examples import Examples, Source, any_labels, as_labels, check_range
 from subbit.data.formats import open_npz
 from subbit.data.hub import PREFIX, open_hub
+from subbit.data.needs import FOR_CLASSES, Needs, Reading
+from subbit.data.open_table import open_table
+from subbit.data.own_data import in_memory
+from subbit.data.tables import TABLES
 from subbit.sets.layouts import LAYOUTS, read_plugin_options, split_options
 from subbit.sets.named import NAMED
 from subbit.sets.places import folders, locate, named_set
 
 PATHS = (
     "an .npz file, or a folder of idx files, of train/<class>/ and test/<class>/ with images, "
-    "or in another of the layouts of docs/data.md"
+    "or in another of the layouts of docs/data.md, or a table (.csv, .tsv, .jsonl, .parquet)"
 )
 
 
@@ -40,40 +44,68 @@ def load_dataset(
     test_limit: int | None = None,
     classes: int | None = None,
     seed: int = 0,
+    reading: Reading = FOR_CLASSES,
 ) -> Dataset:
     """Load the data set with this name or path.
 
-    name     one of `dataset_names()` or a path (x.npz, or a folder in one of `layouts.LAYOUTS`), optionally followed
-             by options of its reader such as ?size=64; or hf:NAME (see `hub`)
+    name     one of `dataset_names()` or a path (x.npz, a table, or a folder in one of `layouts.LAYOUTS`), optionally
+             followed by options of its reader such as ?size=64; or hf:NAME (see `hub`)
     limit    maximum number of training examples; each class keeps its share, the seed selects; `test_limit` likewise
     classes  number of classes, if the labels do not contain every class; all labels must be smaller
+    reading  for which objective
     """
-    train, test = _open(name)
-    for split, source in (("train", train), ("test", test)):
+    opened = _open(name, reading)
+    needs, limits = reading.needs, {"train": limit, "test": test_limit}
+    for split, source in opened.splits.items():
         if not len(source.labels):
             raise DataError(f"{name}: found no examples in the {split} split ({source.where}); need at least one")
+    as_needed = as_labels if needs.label_kind == "class" else any_labels
+    splits = {
+        split: replace(source, labels=as_needed(source.labels, source.where)) for split, source in opened.splits.items()
+    }
+    count = _count_outputs(splits, needs, classes or _declared(name, splits["train"], needs))
+    chosen = {
+        split: choose(source, limits[split], derive_key(seed, f"subsample-{split}"), needs)
+        for split, source in splits.items()
+    }
+    later = reads_later(opened.stored, name, [(source, chosen[split]) for split, source in splits.items()])
+    data = {split: read_source(source, chosen[split], needs, later) for split, source in splits.items()}
+    return Dataset(name, data["train"], data["test"], count, splits["train"].notes)
+
+
+def _declared(name: str, train: Source, needs: Needs) -> int | None:
     known = named_set(split_options(name)[0])
-    declared = (known.classes if known else None) or train.classes
-    highest = int(max(train.labels.max(), test.labels.max()))
-    count = classes or declared or highest + 1
-    for source in (train, test):  # All labels, including those of examples that a limit leaves out.
-        check_range(source.labels, count, source.where)
-    return Dataset(
-        name,
-        train.examples(limit, derive_key(seed, "subsample-train")),
-        test.examples(test_limit, derive_key(seed, "subsample-test")),
-        count,
-    )
+    return ((known.classes if known else None) or train.classes) if needs.label_kind == "class" else None
 
 
-def _open(text: str) -> tuple[Source, Source]:
-    if text.startswith(PREFIX):
-        return open_hub(text)
-    name, options = split_options(text)
+def _count_outputs(splits: dict[str, Source], needs: Needs, declared: int | None) -> int:
+    """From all labels, including those of examples that a limit leaves out."""
+    labels = [source.labels for source in splits.values()]
+    are_classes = all(each.ndim == 1 and each.dtype == np.int64 for each in labels)
+    if are_classes and needs.label_kind in ("class", "any"):
+        count = declared or 1 + int(max(each.max() for each in labels))
+        for source in splits.values():
+            check_range(source.labels, count, source.where)
+        return count
+    return declared or max(needs.classes(torch.from_numpy(each)) for each in labels)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    splits: dict[str, Source]
+    stored: str = "auto"
+    """The option of this name: whether examples are read batch by batch."""
+
+
+def _open(text: str, reading: Reading) -> _Opened:
+    if text.startswith(PREFIX) and not _is_file(text.removeprefix(PREFIX)):
+        return _opened(open_hub(text, reading))
+    name, options = split_options(text.removeprefix(PREFIX))
+    stored = options.pop("stored", "auto")
     named = named_set(name)
     if named is not None and not named.layouts:
         _refuse_options(text, options)
-        return _open_digits()
+        return _opened(open_digits(), stored)
     if named is not None:
         located = locate(name, named)
         if located is None:
@@ -83,11 +115,19 @@ def _open(text: str) -> tuple[Source, Source]:
                 f"{name} is not on this machine; get it from: {named.origin}; put it in one of: {places} ({files})"
             )
         folder, layout = located
-        return layout.open(folder, **layout.read_options(options, text))
-    return _open_path(name, options)
+        return _opened(layout.open(folder, **layout.read_options(options, text)), stored)
+    return _opened(_open_path(name, options, reading), stored)
 
 
-def _open_theirs(name: str, options: dict[str, str]) -> tuple[Source, Source]:
+def _opened(sources: tuple[Source, Source], stored: str = "auto") -> _Opened:
+    return _Opened({"train": sources[0], "test": sources[1]}, stored)
+
+
+def _is_file(text: str) -> bool:
+    return Path(split_options(text)[0]).expanduser().is_file()
+
+
+def _open_theirs(name: str, options: dict[str, str], needs: Needs) -> tuple[Source, Source]:
     opens: Any = NAMED[name]
     with blaming(f"data set {name!r}", opens):
         found: Any = opens(**read_plugin_options(opens, options, name))
@@ -98,13 +138,16 @@ def _open_theirs(name: str, options: dict[str, str]) -> tuple[Source, Source]:
 
     def source(split: str, examples: Examples) -> Source:
         labels = examples.labels.numpy()
-        return Source(f"{name}, {split}", labels, lambda indices: examples.tensor[indices], examples.owners)
+        return Source(f"{name}, {split}", labels, lambda indices: examples.select(indices).inputs, examples.owners)
 
-    train, test = map(as_examples, found)
+    if needs.label_kind == "class":
+        train, test = map(as_examples, found)
+    else:
+        train, test = (in_memory(split, needs.prepare) for split in found)
     return source("train", train), source("test", test)
 
 
-def _open_path(name: str, options: dict[str, str]) -> tuple[Source, Source]:
+def _open_path(name: str, options: dict[str, str], reading: Reading) -> tuple[Source, Source]:
     path = Path(name).expanduser()
     if path.is_dir():
         layout = next((layout for layout in LAYOUTS.values() if layout.fits(path)), None)
@@ -113,43 +156,19 @@ def _open_path(name: str, options: dict[str, str]) -> tuple[Source, Source]:
             raise DataError(f"{name}: found {found}; need {PATHS}")
         return layout.open(path, **layout.read_options(options, name))
     if path.is_file():
+        if path.suffix.lower() in TABLES:
+            return open_table(path, options, reading)
         if path.suffix != ".npz":
-            raise DataError(f"{name}: found a file that does not end in .npz; need {PATHS}")
+            raise DataError(f"{name}: found a file that does not end in .npz, {', '.join(TABLES)}; need {PATHS}")
         _refuse_options(name, options)
         return open_npz(path)
-    if os.sep in name or path.suffix == ".npz":
+    if os.sep in name or path.suffix in (".npz", *TABLES):
         raise DataError(f"{name}: there is no such file or folder; need {PATHS}")
     if name in NAMED:
-        return _open_theirs(name, options)
+        return _open_theirs(name, options, reading.needs)
     raise DataError(f"unknown data set {name!r}: {nearest(name, NAMED.names())} (or give a path or hf:NAME)")
 
 
 def _refuse_options(where: str, options: dict[str, str]) -> None:
     if options:
         raise ConfigError(f"{where}: found the options {', '.join(options)}; this set has none")
-
-
-def _open_digits() -> tuple[Source, Source]:
-    """Every fifth example of each class, in order, is a test example, so the split does not depend on the seed."""
-    table = _read_digits()
-    # Scale grey values from 0..16 to 0..255, rounded.
-    images = ((table[:, :-1] * 255 + 8) // 16).astype(np.uint8).reshape(-1, 1, 8, 8)
-    labels = table[:, -1].astype(np.int64)
-    is_test = np.zeros(len(labels), dtype=bool)
-    for label in range(10):
-        is_test[np.flatnonzero(labels == label)[4::5]] = True
-
-    def source(split: str, members: np.ndarray) -> Source:
-        return Source(f"digits, {split}", labels[members], lambda indices: torch.from_numpy(images[members][indices]))
-
-    return source("train", ~is_test), source("test", is_test)
-
-
-def _read_digits() -> NDArray[np.int64]:
-    """A row per digit: 64 grey values and the label. Read from scikit-learn's own file: importing it takes seconds."""
-    package = find_spec("sklearn")
-    if package is None or package.origin is None:
-        raise DataError("digits are part of scikit-learn, which is not installed: pip install scikit-learn")
-    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    with gzip.open(path, "rt") as file:
-        return np.loadtxt(file, delimiter=",", dtype=np.int64)

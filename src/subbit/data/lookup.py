@@ -39,9 +39,13 @@ def inside(folder: Path, name: str, where: str) -> Path:
     return folder.joinpath(*parts)
 
 
+def machine_memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def check_memory(count: int, each: int, where: str, advice: str) -> None:
     """Fail before reading more than this machine can hold, instead of swapping for hours."""
-    needed, machine = count * each, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    needed, machine = count * each, machine_memory()
     if needed > machine:
         raise DataError(
             f"{where}: {count} examples of {each} bytes are {needed / 1e9:.1f} GB and this machine has "

@@ -134,7 +134,7 @@ def _upright(source: Source, variant: str) -> Source:
     return Source(
         source.where,
         labels,
-        lambda indices: source.read(indices).transpose(2, 3).contiguous(),
+        lambda indices: source.tensor(indices).transpose(2, 3).contiguous(),
         source.owners,
         EMNIST_CLASSES[variant],
     )

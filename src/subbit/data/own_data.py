@@ -31,6 +31,8 @@ AT_ONCE = 256
 def as_data(dataset: Any, complete: Complete, collate: Collate | None = None, in_memory: bool | None = None) -> Data:
     if isinstance(dataset, Examples):
         return complete(dataset)
+    if isinstance(dataset, StoredData):
+        return dataset.checked_by(complete)
     if isinstance(dataset, Mapping):
         return complete(as_batch(dataset))
     if isinstance(dataset, tuple) and len(dataset) == 2:
@@ -45,6 +47,12 @@ def as_data(dataset: Any, complete: Complete, collate: Collate | None = None, in
     if in_memory is None:
         in_memory = collate is None and _is_in_memory(dataset)
     return _read(stored) if in_memory or not len(stored) else stored
+
+
+def in_memory(dataset: Any, complete: Complete) -> Examples:
+    """The same, read once."""
+    data = as_data(dataset, complete, in_memory=True)
+    return data if isinstance(data, Examples) else join([*data.in_batches(AT_ONCE)], "items")
 
 
 def _is_in_memory(dataset: Any) -> bool:

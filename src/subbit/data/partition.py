@@ -16,7 +16,7 @@ from subbit.core.blame import blaming
 from subbit.core.errors import ConfigError, DataError
 from subbit.core.registry import Registry, make_registry
 from subbit.data import splits
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.data.splits import Parts, Split
 
 _OURS: dict[str, Callable[[Split], Parts]] = {
@@ -37,7 +37,7 @@ def _check_thing(name: str, thing: Any) -> None:
 PARTITIONS: Registry[Callable[[Split], Parts]] = make_registry("partition", _OURS, _check_thing)
 
 
-def partition(examples: Examples, clients: int, how: str, **options: Any) -> Parts:
+def partition(examples: Data, clients: int, how: str, **options: Any) -> Parts:
     """`clients` ascending, disjoint arrays of positions. Some may be empty, as with Dirichlet(0.1).
 
     The options are those of `Split`.
@@ -74,7 +74,7 @@ def _check(split: Split, how: str) -> None:
     if not 0 < split.class_balance <= 1:
         raise ConfigError(f"found class_balance {split.class_balance}; need a share above 0, at most 1")
     if how in ("classes", "classes-equal", "classes-starved"):
-        present = len(np.unique(split.examples.labels.numpy()))
+        present = len(np.unique(split.labels))
         if not 1 <= split.classes_per_client <= present:
             raise ConfigError(
                 f"found classes_per_client {split.classes_per_client}; need 1 to {present}, the classes that occur"

@@ -27,6 +27,9 @@ class SplitSummary:
     fingerprint: str
     """16 hex digits of SHA-256 over each client's count and ascending positions, as little-endian 64-bit integers."""
 
+    notes: tuple[str, ...] = ()
+    """Lines on how the files were read."""
+
     def as_text(self) -> str:
         sizes, held = self.sizes, self.classes_per_client
         return "\n".join(
@@ -39,6 +42,7 @@ class SplitSummary:
                     if held
                     else []
                 ),
+                *self.notes,
                 f"fingerprint  {self.fingerprint}",
             ]
         )

@@ -28,11 +28,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from subbit.core.errors import DataError
+from subbit.core.errors import ConfigError, DataError
 from subbit.core.randomness import derive_key, numpy_generator
-from subbit.data.examples import Examples
+from subbit.data.examples import Data
 from subbit.data.hub import quiet_datasets
 
 Parts = list[NDArray[np.int64]]
@@ -42,7 +43,7 @@ Parts = list[NDArray[np.int64]]
 class Split:
     """Arguments of a partition. All random draws must derive from the seed (`subbit.core.randomness`)."""
 
-    examples: Examples
+    examples: Data
     clients: int
     alpha: float = 1.0
     classes_per_client: int = 2
@@ -54,7 +55,14 @@ class Split:
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        labels: NDArray[np.int64] = self.examples.labels.numpy()
+        """The class of each example."""
+        found = self.examples.labels
+        if found is None or found.dtype != torch.int64 or found.dim() != 1:
+            raise ConfigError(
+                "this partition needs one class per example, and these labels are none: use partition=iid, or "
+                "partition=natural where examples have owners"
+            )
+        labels: NDArray[np.int64] = found.numpy()
         return labels
 
 
@@ -203,11 +211,12 @@ def _parts(partitioner: Any, columns: dict[str, NDArray[np.int64]], numbers: ran
     return [np.sort(np.asarray(part, dtype=np.int64)) for part in parts]
 
 
-def _by_owner(examples: Examples, clients: int) -> list[NDArray[np.int64]]:
+def _by_owner(examples: Data, clients: int) -> list[NDArray[np.int64]]:
     """The owners with the most examples, in descending order; ties are ordered by name."""
     if examples.owners is None:
         raise DataError(
-            "partition 'natural' needs an owner for each example; found none (npz: owners_train; hf:NAME?owner=COLUMN)"
+            "partition 'natural' needs an owner for each example; found none (npz: owners_train; tables and hf:NAME: "
+            "?owner=COLUMN)"
         )
     names = sorted(set(examples.owners))
     if len(names) < clients:

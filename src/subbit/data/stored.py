@@ -37,8 +37,12 @@ class StoredData:
         collate: Collate | None = None,
         indices: Indices | None = None,
         complete: Callable[[Examples], Examples] = _as_it_is,
+        labels: Tensor | None = None,
+        owners: tuple[str, ...] | None = None,
     ) -> None:
-        """`complete` is applied to every batch."""
+        """`complete` is applied to every batch. `labels` and `owners` are those of the examples at `indices`, if they
+        are known without reading."""
+        self.labels, self.owners = labels, owners
         self.datasets = tuple(datasets)
         self.collate, self.complete = collate, complete
         self._ends = np.cumsum([len(dataset) for dataset in self.datasets], dtype=np.int64)
@@ -49,10 +53,12 @@ class StoredData:
 
     def checked_by(self, complete: Callable[[Examples], Examples]) -> StoredData:
         """The same data, with another function that is applied to every batch."""
-        return StoredData(self.datasets, self.collate, self.indices, complete)
+        return StoredData(self.datasets, self.collate, self.indices, complete, self.labels, self.owners)
 
     def select(self, indices: Indices) -> StoredData:
-        return StoredData(self.datasets, self.collate, self.indices[indices], self.complete)
+        labels = None if self.labels is None else self.labels[torch.from_numpy(np.asarray(indices, dtype=np.int64))]
+        owners = self.owners and tuple(self.owners[position] for position in indices)
+        return StoredData(self.datasets, self.collate, self.indices[indices], self.complete, labels, owners)
 
     def batch(self, indices: Indices) -> Examples:
         items = [self._item(int(position)) for position in self.indices[indices]]

@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from subbit.data.lookup import read_text
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 VOCABULARY = 30_522
+OWN_TOKENIZERS = ("words", "bytes")
 WORD = re.compile(r"\w+|[^\w\s]")
 AG_NEWS_CLASSES = 4
 
@@ -64,18 +66,36 @@ def _word_number(word: str) -> int:
     return 1 + zlib.crc32(word.encode(errors="surrogatepass")) % (VOCABULARY - 1)
 
 
+def tokenise_masked(texts: Sequence[str], tokenizer: str, length: int) -> dict[str, Tensor]:
+    """The same as `input_ids`, with an `attention_mask` that is 1 where there is text and 0 where there is padding."""
+    if tokenizer in OWN_TOKENIZERS:
+        tokens = tokenise(texts, tokenizer, length)
+        return {"input_ids": tokens, "attention_mask": (tokens != 0).long()}
+    encoded = _encoded(texts, tokenizer, length)
+    return {
+        name: torch.tensor(encoded[name], dtype=torch.int64)
+        for name in ("input_ids", "attention_mask")
+        if name in encoded
+    }
+
+
 def _by_transformers(texts: Sequence[str], name: str, length: int) -> Tensor:
+    return torch.tensor(_encoded(texts, name, length)["input_ids"], dtype=torch.int64)
+
+
+def _encoded(texts: Sequence[str], name: str, length: int) -> Any:
     from transformers import AutoTokenizer
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        encoded = tokenizer(list(texts), truncation=True, padding="max_length", max_length=length)["input_ids"]
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token  # As models without padding, such as GPT-2, are usually trained.
+        return tokenizer(list(texts), truncation=True, padding="max_length", max_length=length)
     except Exception as error:  # Anything that the hub, a tokenizer file or its library may raise.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(
             f"tokenizer={name}: cannot be used ({reason}); need words, bytes, or the hub name or folder of a tokenizer"
         ) from error
-    return torch.tensor(encoded, dtype=torch.int64)
 
 
 def text_source(

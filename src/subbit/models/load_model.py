@@ -159,6 +159,17 @@ def is_small(name: str) -> bool:
     return SMALL_MODELS.has(name) if elsewhere else name in SMALL_MODELS
 
 
+def own_tokenizer(name: str) -> str | None:
+    """The name or folder by which transformers finds the tokenizer of a model; none for models without one."""
+    if name in BUNDLED or is_small(name):
+        return None
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        return name if "/" in name else None
+    files = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+    return str(folder) if any((folder / file).is_file() for file in files) else None
+
+
 def _check_bundled(name: str) -> None:
     path = BUNDLED[name] / "model.safetensors"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()

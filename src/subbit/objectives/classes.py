@@ -13,6 +13,7 @@ from torch.nn import functional
 from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
 from subbit.data.form import TensorForm
+from subbit.data.needs import LabelKind
 from subbit.objectives.objective import Objective, Sums, logits_of
 
 
@@ -25,6 +26,7 @@ class Classification(Objective):
     name: ClassVar[str] = "classification"
     counts_classes: ClassVar[bool] = True
     labels_are_classes: ClassVar[bool] = True
+    label_kind: ClassVar[LabelKind] = "class"
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.cross_entropy(logits_of(outputs), batch.labels)
@@ -75,6 +77,7 @@ class MultiLabel(Objective):
 
     name: ClassVar[str] = "multi-label"
     counts_classes: ClassVar[bool] = True
+    label_kind: ClassVar[LabelKind] = "number"
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.binary_cross_entropy_with_logits(logits_of(outputs), batch.labels)

@@ -23,6 +23,7 @@ from subbit.core.errors import DataError, ModelError
 from subbit.core.registry import Registry, make_registry
 from subbit.data.examples import Examples
 from subbit.data.form import TensorForm
+from subbit.data.needs import LabelKind
 
 Sums = NDArray[np.float64]
 IGNORED = -100
@@ -40,6 +41,8 @@ _OURS = {
 
 class Objective:
     name: ClassVar[str] = ""
+    label_kind: ClassVar[LabelKind] = "any"
+    """How labels are read from files."""
     higher_is_better: bool = True
     """Of the score."""
     passes_labels: ClassVar[bool] = False

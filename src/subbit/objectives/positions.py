@@ -14,6 +14,7 @@ from torch.nn import functional
 from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
 from subbit.data.form import TensorForm
+from subbit.data.needs import LabelKind
 from subbit.objectives.objective import IGNORED, Objective, Sums, logits_of
 
 
@@ -26,6 +27,7 @@ class Segmentation(Objective):
     name: ClassVar[str] = "segmentation"
     counts_classes: ClassVar[bool] = True
     labels_are_classes: ClassVar[bool] = True
+    label_kind: ClassVar[LabelKind] = "position"
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.cross_entropy(logits_of(outputs), batch.labels, ignore_index=IGNORED)
@@ -83,6 +85,7 @@ class Language(Objective):
     """
 
     name: ClassVar[str] = "language"
+    label_kind: ClassVar[LabelKind] = "token"
     higher_is_better = False
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
 from subbit.data.form import TensorForm
+from subbit.data.needs import LabelKind
 from subbit.objectives.objective import Objective, Sums, logits_of
 
 
@@ -22,6 +23,7 @@ class Regression(Objective):
     """
 
     name: ClassVar[str] = "regression"
+    label_kind: ClassVar[LabelKind] = "number"
     higher_is_better = False
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:

@@ -108,10 +108,11 @@ def _features(model: str, name: str, limit: int) -> NDArray[np.float64]:
     from subbit.models.small import SmallNetwork
 
     test = load_dataset(name, limit=1, test_limit=limit).test
-    network = load_classifier(model, 1, key=0, input_shape=tuple(test.tensor.shape[1:])).eval()
+    shape = tuple(test.batch(np.arange(1)).tensor.shape[1:])
+    network = load_classifier(model, 1, key=0, input_shape=shape).eval()
     if not isinstance(network, Classifier | SmallNetwork):
         raise ModelError(f"model {model!r}: a network of a plugin does not say which of its layers the features are")
     with torch.no_grad():
-        batches = [network.features(test.tensor[start : start + BATCH]) for start in range(0, len(test), BATCH)]
+        batches = [network.features(batch.tensor) for batch in test.in_batches(BATCH)]
     features: NDArray[np.float64] = torch.cat(batches).double().numpy()
     return features

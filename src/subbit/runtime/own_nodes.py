@@ -20,10 +20,11 @@ from subbit.core.errors import ConfigError, DataError
 from subbit.core.randomness import derive_key, numpy_generator, torch_randomness
 from subbit.data import Data, Examples, SplitSummary, load_dataset
 from subbit.data.form import Form, form_of, read_inputs
+from subbit.data.needs import Reading
 from subbit.data.node_data import read_folder
 from subbit.data.own_data import as_data
 from subbit.data.stored import Collate
-from subbit.models.load_model import is_small
+from subbit.models.load_model import is_small, own_tokenizer
 from subbit.objectives import Objective, find_objective
 from subbit.runtime.problem import Problem, load_module
 
@@ -102,9 +103,15 @@ def server_problem(run: RunConfig, own: Own = NOTHING_OWN) -> OwnProblem:
     objective, form = agreed(run, own)
     test: Data = form.zeros(0)
     if run.test_dataset is not None:
-        found = load_dataset(run.test_dataset, test_limit=run.test_limit, classes=run.classes, seed=run.seed).test
-        test = objective.prepare(found)
-        _check_form(found, form, objective, "test_dataset")
+        found = load_dataset(
+            run.test_dataset,
+            test_limit=run.test_limit,
+            classes=run.classes,
+            seed=run.seed,
+            reading=Reading(objective, own_tokenizer(run.model) or "words"),
+        )
+        test = found.test
+        _check_form(test.batch(np.arange(1)), form, objective, "test_dataset")
     return OwnProblem(
         module=_module(run, form, own),
         train=form.zeros(0),
@@ -150,7 +157,7 @@ def node_data(run: RunConfig, node: dict[str, Any], own: Own = NOTHING_OWN) -> t
     def read(dataset: Any) -> Data:
         return as_data(dataset, objective.prepare, own.collate, own.in_memory)
 
-    found = own.load(node) if own.load is not None else _from_config(run, node)
+    found = own.load(node) if own.load is not None else _from_config(run, node, objective)
     # A pair of tensors is one data set, inputs and labels.
     if isinstance(found, tuple) and len(found) == 2 and not isinstance(found[0], Tensor | np.ndarray):
         train, test = map(read, found)
@@ -166,22 +173,23 @@ def node_data(run: RunConfig, node: dict[str, Any], own: Own = NOTHING_OWN) -> t
     return train, test
 
 
-def _from_config(run: RunConfig, node: dict[str, Any]) -> Any:
+def _from_config(run: RunConfig, node: dict[str, Any], objective: Objective) -> Any:
     where, where_test = (node.get(key) for key in ("data", "test"))
     if not isinstance(where, str) or not where:
         raise FormError("""no data: start the node with --node-config 'data="FOLDER OR FILE"'""")
-    train, test = _open(run, where)
+    train, test = _open(run, where, objective)
     if isinstance(where_test, str) and where_test:
-        others = _open(run, where_test)
+        others = _open(run, where_test, objective)
         test = others[0] if others[1] is None else others[1]
     return train if test is None else (train, test)
 
 
-def _open(run: RunConfig, where: str) -> tuple[Examples, Examples | None]:
+def _open(run: RunConfig, where: str, objective: Objective) -> tuple[Data, Data | None]:
     folder = read_folder(where, class_names(run))
     if folder is not None:
         return folder
-    found = load_dataset(where, classes=run.classes, seed=run.seed)
+    reading = Reading(objective, own_tokenizer(run.model) or "words")
+    found = load_dataset(where, classes=run.classes, seed=run.seed, reading=reading)
     return found.train, found.test
 
 

@@ -17,9 +17,10 @@ from subbit.core.imported import is_imported
 from subbit.core.randomness import derive_key
 from subbit.data import Data, Examples, SplitSummary, load_dataset, partition, summarise_split
 from subbit.data.form import Form, form_of
+from subbit.data.needs import Reading
 from subbit.models import load_classifier
 from subbit.models.language import is_language_source, load_language_model
-from subbit.models.load_model import is_small
+from subbit.models.load_model import is_small, own_tokenizer
 from subbit.models.own_model import build_own
 from subbit.objectives import Objective, find_objective
 from subbit.objectives.classes import Classification
@@ -41,6 +42,8 @@ class Problem:
     """Positions of each client's own examples in the test set, where it is known whose they are."""
     nodes: dict[str, int] = field(default_factory=dict)
     """Names of nodes that bring their own data, and the client that each is. Grows as nodes connect."""
+    notes: tuple[str, ...] = ()
+    """Lines on how the data set's files were read."""
 
     @property
     def clients(self) -> int:
@@ -92,22 +95,23 @@ class Problem:
         """
         if self.own_tests is not None:
             return self.own_tests[client]
-        held = self.parts[client]
-        if not isinstance(self.train, Examples) or not isinstance(self.test, Examples) or not self.has_classes:
-            raise ConfigError("evaluate=personal: give each client's own test set (fine_tune: client_tests=[...])")
+        held, train, test = self.parts[client], self.train.labels, self.test.labels
         if self.train.owners is not None and len(held):
             owners = {self.train.owners[example] for example in held}
             own = self._tests_of_owners.get(owners.pop()) if len(owners) == 1 else None
             if own is not None:
                 return own
-        classes = np.unique(self.train.labels.numpy()[held])
-        return np.flatnonzero(np.isin(self.test.labels.numpy(), classes))
+        if train is None or test is None or not self.has_classes:
+            raise ConfigError(
+                "evaluate=personal: give each client's own test set (fine_tune: client_tests=[...]; files: owners in "
+                "train and test, and partition=natural)"
+            )
+        return np.flatnonzero(np.isin(test.numpy(), np.unique(train.numpy()[held])))
 
     @cached_property
     def _tests_of_owners(self) -> dict[str, NDArray[np.int64]]:
         positions: dict[str, list[int]] = {}
-        owners = self.test.owners if isinstance(self.test, Examples) else None
-        for position, owner in enumerate(owners or ()):
+        for position, owner in enumerate(self.test.owners or ()):
             positions.setdefault(owner, []).append(position)
         return {owner: np.array(own, dtype=np.int64) for owner, own in positions.items()}
 
@@ -115,8 +119,8 @@ class Problem:
         return [client for client, part in enumerate(self.parts) if len(part)]
 
     def split_summary(self) -> SplitSummary:
-        labels = self.train.labels if isinstance(self.train, Examples) and self.has_classes else None
-        return summarise_split(labels, list(self.parts), self.classes)
+        labels = self.train.labels if self.has_classes else None
+        return replace(summarise_split(labels, list(self.parts), self.classes), notes=self.notes)
 
     @property
     def has_classes(self) -> bool:
@@ -131,7 +135,15 @@ def build_problem(run: RunConfig) -> Problem:
         )
     if run.dataset == OWN:
         raise ConfigError("dataset=own: every node of a deployment on Flower has its own data, see docs/own-nodes.md")
-    dataset = load_dataset(run.dataset, limit=run.limit, test_limit=run.test_limit, classes=run.classes, seed=run.seed)
+    objective = find_objective(run.objective)
+    dataset = load_dataset(
+        run.dataset,
+        limit=run.limit,
+        test_limit=run.test_limit,
+        classes=run.classes,
+        seed=run.seed,
+        reading=Reading(objective, own_tokenizer(run.model) or "words"),
+    )
     parts = partition(
         dataset.train,
         run.clients,
@@ -141,8 +153,9 @@ def build_problem(run: RunConfig) -> Problem:
         class_balance=run.class_balance,
         seed=run.seed,
     )
+    form = form_of(dataset.train.batch(np.arange(1)))
     return Problem(
-        module=load_module(run, dataset.classes, tuple(dataset.train.tensor.shape[1:])),
+        module=load_module(run, dataset.classes, form.single.shape if form.is_single else None),
         train=dataset.train,
         parts=tuple(parts),
         test=dataset.test,
@@ -150,7 +163,8 @@ def build_problem(run: RunConfig) -> Problem:
         pretrained=run.pretrained and not is_small(run.model),
         model_name=run.model,
         dataset_name=dataset.name,
-        objective=find_objective(run.objective),
+        objective=objective,
+        notes=dataset.notes,
     )
 
 
