@@ -183,6 +183,20 @@ def test_a_strange_class_is_not_told_to_the_server(tmp_path: Path) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_names_of_classes_in_a_table_are_those_of_the_job(tmp_path: Path) -> None:
+    """Every node has two of three classes; by their own sorted names, both would call them 0 and 1."""
+    for node, names in ((1, "ac"), (2, "bc")):
+        rows = [f"{float(name == 'a')},{float(name == 'b')},{name}" for name in names * 20]
+        (tmp_path / f"{node}.csv").write_text("\n".join(["x,y,kind", *rows]))
+    configs = {node: {"data": f"{tmp_path / str(node)}.csv?label=kind", "name": str(node)} for node in (1, 2)}
+    job = {"classes": 3, "class_names": "a,b,c", "input": "float32 2", "epochs": 20, "learning_rate": 0.01}
+    settings = settings_in(tmp_path, **job)
+    assert run(tmp_path, OwnGrid(settings, tmp_path, configs), settings)["accuracy"] == 1
+    unnamed = settings_in(tmp_path, **{**job, "class_names": "none"}, deadline=0.3, name="unnamed")
+    with pytest.raises(QuorumError, match="the labels are names"):
+        run(tmp_path, OwnGrid(unnamed, tmp_path / "unnamed", configs), unnamed)
+
+
 def build_module() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
 

@@ -45,10 +45,12 @@ class NeedsClasses:
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are read: for which objective, and by which tokenizer if no option names one."""
+    """How files are read: for which objective, and by which tokenizer and with which names of classes if no option
+    names them."""
 
     needs: Needs
     tokenizer: str = "words"
+    class_names: tuple[str, ...] = ()
 
 
 FOR_CLASSES = Reading(NeedsClasses())

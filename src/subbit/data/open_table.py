@@ -117,7 +117,7 @@ def _labels(roles: Roles, train: Table, test: Table, options: TableOptions, read
     ]
     if not roles.labels:
         return Labels.none(len(train), len(test))
-    return read_labels(columns[0], columns[1], reading.needs, options.classes)
+    return read_labels(columns[0], columns[1], reading.needs, options.classes or reading.class_names)
 
 
 def _owners(table: Table, name: str) -> list[str]:

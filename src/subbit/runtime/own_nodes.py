@@ -188,9 +188,17 @@ def _open(run: RunConfig, where: str, objective: Objective) -> tuple[Data, Data 
     folder = read_folder(where, class_names(run))
     if folder is not None:
         return folder
-    reading = Reading(objective, own_tokenizer(run.model) or "words")
+    names = tuple(class_names(run) or ())
+    reading = Reading(objective, own_tokenizer(run.model) or "words", names)
     found = load_dataset(where, classes=run.classes, seed=run.seed, reading=reading)
+    if found.notes and not names and objective.labels_are_classes and any(map(_names_classes, found.notes)):
+        # In the order of this node's own names, the same number would mean something else on another node.
+        raise FormError("the labels are names; the job must say what the classes are: class_names")
     return found.train, found.test
+
+
+def _names_classes(note: str) -> bool:
+    return note.startswith("classes ")
 
 
 def hold_out(data: Data, share: float, key: int) -> tuple[Data, Data]:
