@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from subbit.config.resolve import Settings, resolve
 from subbit.config.schema import GIVEN
+from subbit.core.blame import one_line
 from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError, RunWarning
 from subbit.core.pieces import flattened
 from subbit.core.values import parse_value
@@ -100,6 +102,8 @@ def fine_tune(
     if collate is not None and not callable(collate):
         raise ConfigError(f"collate: found {type(collate).__name__}; needs a function of a list of items")
     resolved = resolve(values)
+    if resolved.run.workers > 1:
+        _refuse_unpicklable(loss=loss, score=score, collate=collate)
     objective = own or find_objective(resolved.run.objective)
     given = Given(objective, collate, in_memory)
     problem = given.problem(module, clients, test, client_tests, classes, resolved.run.pretrained)
@@ -113,6 +117,17 @@ def _own_objective(loss: Any, score: Any, higher_is_better: bool | None) -> Obje
     if higher_is_better is not None:
         raise ConfigError("higher_is_better: only with loss= and score=; an objective says it itself")
     return None
+
+
+def _refuse_unpicklable(**functions: Any) -> None:
+    for name, function in functions.items():
+        try:
+            pickle.dumps(function)
+        except Exception as error:
+            raise ConfigError(
+                f"{name}: other processes cannot import it ({one_line(error)}): define it at the top level of a file, "
+                "not as a lambda or inside a function, or use workers=1"
+            ) from None
 
 
 def _run(

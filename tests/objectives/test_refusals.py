@@ -58,6 +58,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a loss that raises": (PAIR, loss_of(lambda outputs, labels: outputs @ labels), "loss: RuntimeError"),
     "a loss that is a word": (PAIR, {"loss": "mse"}, "need functions"),
     "a loss and an objective": (PAIR, {"loss": mean_error, **REGRESSION}, "either an objective"),
+    "a lambda for workers": (PAIR, {"workers": 2, **loss_of(lambda outputs, labels: outputs.mean())}, "top level"),
     "a score alone": (PAIR, {"score": mean_error}, "give loss= too"),
     "a score of another length": (PAIR, score_of(lambda outputs, labels: torch.ones(3)), r"score returns \[3\] for 2"),
     "a score that is nan": (PAIR, score_of(lambda outputs, labels: labels * math.nan), "score: .* not finite"),

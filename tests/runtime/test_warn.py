@@ -120,6 +120,8 @@ def test_a_client_whose_loss_explodes() -> None:
     what, _ = only(ACCURACY, story(0.1, 0.7, losses=[{**calm, 2: 40.0}]))
     assert what.startswith("the training loss of client 2 is 40 while the others' is 1")
     assert find_warnings(ACCURACY, story(0.1, 0.4, 0.7, losses=[calm, {0: 1e-3, 1: 1e-3, 2: 1e-3, 3: 0.5}])) == ()
+    tiny = {0: 1e-3, 1: 1e-3, 2: 0.1, 3: 1e-3}  # As of clients with two examples each.
+    assert find_warnings(ACCURACY, story(0.1, 0.7, losses=[tiny])) == ()
     assert find_warnings(ACCURACY, story(0.1, 0.7, losses=[{0: -1.0, 1: -2.0, 2: 3.0, 3: -1.0}])) == ()
 
 

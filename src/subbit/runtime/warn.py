@@ -105,12 +105,16 @@ def _exploded(setting: Setting, events: list[Event]) -> Iterator[Advice]:
     """The client whose loss is the furthest from the others' or from its own first one."""
     first: dict[int, float] = {}
     found: list[tuple[float, int, float, str]] = []
+    # Clients of few examples have losses of all sizes near zero; one below that of guessing did not explode.
+    guessing = 0.0 if setting.chance is None else -math.log(setting.chance)
     for event in _rounds(events):
         losses = event.losses or {}
         for client, loss in losses.items():
+            own = first.setdefault(client, loss)
+            if loss <= guessing:
+                continue
             others = [each for who, each in losses.items() if who != client]
             usual = median(others) if len(others) >= OTHERS else math.nan
-            own = first.setdefault(client, loss)
             # Far above the others, and not because the others have nearly nothing left to learn.
             if usual > 0 and loss > EXPLODED * max(usual, median(first.values())):
                 found.append((loss / usual, client, loss, f"while the others' is {usual:.3g}"))
