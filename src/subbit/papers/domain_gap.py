@@ -101,6 +101,7 @@ def project(features: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.fl
 
 
 def _features(model: str, name: str, limit: int) -> NDArray[np.float64]:
+    import numpy as np
     import torch
 
     from subbit.data import load_dataset
