@@ -23,7 +23,7 @@ from subbit.runtime.making import remove_unfinished
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 JOB = ["model=mlp", "head=keep", "clients=4", "limit=200", "test_limit=60", "rounds=3", "batch_size=16"]
-CHECKED = ("method", "codec", "aggregator", "optimizer")
+CHECKED = ("objective", "method", "codec", "aggregator", "optimizer")
 QUICK = [*JOB, "method=sign-vote"]
 
 

@@ -62,6 +62,9 @@ class Strangers:
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         return (client_turn(Workplace(*self.given), order) for order in reversed(orders))
 
+    def candidates(self, clients: list[int]) -> list[int]:
+        return clients
+
     def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[np.ndarray]:
         return [evaluation_turn(Workplace(*self.given), order) for order in orders]
 

@@ -28,7 +28,10 @@ class Tampering:
         for order in reversed(orders) if self.backwards else orders:
             yield self.tamper(order, client_turn(self.workplace, order))
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
+    def candidates(self, clients: list[int]) -> list[int]:
+        return clients
+
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.float64]]:
         raise NotImplementedError
 
     def close(self) -> None: ...

@@ -50,7 +50,10 @@ class Asking:
         self.asked += [(order.purpose, order.client) for order in orders]
         return (self.tamper(order, client_turn(self.workplace, order)) for order in reversed(orders))
 
-    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.bool_]]:
+    def candidates(self, clients: list[int]) -> list[int]:
+        return clients
+
+    def evaluate(self, orders: Sequence[EvaluationOrder]) -> list[NDArray[np.float64]]:
         raise NotImplementedError
 
     def close(self) -> None: ...

@@ -386,7 +386,8 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
             table.add_row(f"{name}, {network} network", f"{summary[f'{score}_{network}']:.4f}")
     if f"{score}_expected" not in summary:
         table.add_row(name, f"{summary[score]:.4f}")
-    table.add_row(f"{name} before (head alone)" if name == "accuracy" else f"{name} before", f"{summary[f'{score}_before']:.4f}")
+    start = "before (head alone)" if name == "accuracy" else "before"
+    table.add_row(f"{name} {start}", f"{summary[f'{score}_before']:.4f}")
     table.add_row("trained parameters", f"{summary['parameters']:,}")
     table.add_row("uplink, bits per parameter", f"{summary['uplink_bpp']:.4f}")
     table.add_row("downlink, bits per parameter", f"{summary['downlink_bpp']:.4f}")

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.core.errors import DataError, ModelError
+from subbit.core.errors import DataError, ModelError, PluginError
 from subbit.core.registry import Registry, make_registry
 from subbit.data.examples import Examples
 from subbit.data.form import TensorForm
@@ -120,9 +120,11 @@ class Objective:
 
 
 def _check(name: str, thing: Any) -> None:
+    if not (isinstance(thing, type) and issubclass(thing, Objective)):
+        raise PluginError(f"objective {name!r}: needs a subclass of subbit.objectives.Objective")
     for attribute in ("loss", "tally", "scores"):
-        if not callable(getattr(thing, attribute, None)):
-            raise DataError(f"objective {name!r}: needs a method {attribute}")
+        if getattr(thing, attribute) is getattr(Objective, attribute):
+            raise PluginError(f"objective {name!r}: {thing.__name__} lacks {attribute}")
 
 
 OBJECTIVES: Registry[type[Objective]] = make_registry("objective", _OURS, _check)
