@@ -158,6 +158,14 @@ def test_examples_are_the_weight_of_a_node_and_have_a_limit(tmp_path: Path, capl
     assert "announces 480 training examples, and a node may count for 1 to 250 (most_examples)" in caplog.text
 
 
+def test_a_second_node_of_the_same_name_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = settings_in(tmp_path, start_with=1, rounds=1)
+    nodes = {n: {"data": str(write_images(tmp_path / str(n), n, 3)), "name": "north"} for n in (1, 2)}
+    summary = run(tmp_path, OwnGrid(settings, tmp_path, nodes), settings)
+    assert set(summary["score_by_client"]) == {"0"}
+    assert "announces the name 'north', which node" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [

@@ -151,9 +151,8 @@ class Roster:
         self._announced[node] = client
         holder = self._node_of.setdefault(client, node)
         if holder != node and holder in self._online:
-            raise RefusedError(
-                "taken", f"announces partition-id {client}, which node {holder} holds: it waits until that one is gone"
-            )
+            who = f"the name {announced.name!r}" if self._expected.own_data else f"partition-id {client}"
+            raise RefusedError("taken", f"announces {who}, which node {holder} holds: it waits until that one is gone")
         self._reasons.pop(node, None)
         self.examples[client] = announced.examples
 

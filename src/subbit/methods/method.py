@@ -177,13 +177,8 @@ class Method(Generic[ParametersType]):
         """Whether a broadcast is a network whose loss a client can compute before training."""
         return isinstance(self.exchange, VectorExchange) and isinstance(self.map, Weights)
 
-    def write_broadcast(self, view: Any) -> None:
-        """Write the broadcast network into the flat model."""
-        self.exchange.write(view, self.primary_network, 0)
-
     def write_received(self, view: Any) -> None:
-        """Write the network that a client has when it has received this broadcast, with random bits as in training at
-        most where the method has no other network."""
+        """Write the primary network of a received broadcast into the flat model."""
         self.map.write(self.exchange.trained(view).detach().numpy(), self.primary_network, 0)
 
     @property

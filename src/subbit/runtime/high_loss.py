@@ -63,7 +63,7 @@ def own_loss(method: Method[Any], view: Any, data: Data, turn: Turn) -> float:
     if method.personal:
         method.personalise(view, data, turn)
     else:
-        method.write_broadcast(view)
+        method.write_received(view)
     loss = method.task.mean_loss(data, BATCH)
     if not np.isfinite(loss):
         raise TrainingError(f"the loss of the broadcast network is {loss}")
