@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 import subbit
 from subbit.cli.entry import app
 from subbit.core.errors import ConfigError, ModelError, SubbitError
+from subbit.core.randomness import torch_randomness
 from subbit.models import model_sha256
 from subbit.runtime.run import Progress
 
@@ -42,8 +43,8 @@ def close(outputs: Tensor, wanted: Tensor) -> Tensor:
     return ((outputs.squeeze(-1) - wanted).abs() < 1).float()
 
 
+@torch_randomness(0)
 def network() -> nn.Module:
-    torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1))
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from subbit.core.randomness import torch_randomness
+
 FEATURES = 6
 VOCABULARY = 11
 LENGTH = 7
@@ -30,8 +32,8 @@ def numbers(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return inputs, inputs[:, 0] - 2 * inputs[:, 1]
 
 
+@torch_randomness(0)
 def regressor() -> nn.Module:
-    torch.manual_seed(0)
     return nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(), nn.Linear(16, 1))
 
 
@@ -40,8 +42,8 @@ def images(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return inputs, (inputs[:, 0, :4].mean((1, 2)) > inputs[:, 0, 4:].mean((1, 2))).long()
 
 
+@torch_randomness(0)
 def image_classifier() -> nn.Module:
-    torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 2))
 
 
@@ -67,8 +69,8 @@ class Reader(nn.Module):
         return {"logits": self.head(hidden)}
 
 
+@torch_randomness(0)
 def reader() -> nn.Module:
-    torch.manual_seed(0)
     return Reader()
 
 

@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import subbit
 from subbit.core.errors import RunFolderError
+from subbit.core.randomness import torch_randomness
 from subbit.runtime.run import Result
 from tests.objectives.own_problems import VOCABULARY, Stored, image_classifier, images, job, numbers, regressor
 from tests.problems import digits_problem, small_vit
@@ -63,8 +64,8 @@ def test_lora_of_a_regression() -> None:
     assert result.score < result.score_before
 
 
+@torch_randomness(0)
 def test_lora_of_a_language_model() -> None:
-    torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
         max_position_embeddings=16, bos_token_id=None, eos_token_id=None, tie_word_embeddings=False,

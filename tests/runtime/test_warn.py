@@ -16,6 +16,7 @@ from torch import nn
 
 import subbit
 from subbit.core.errors import RunWarning
+from subbit.core.randomness import torch_randomness
 from subbit.runtime.events import Before, Event, Failed, MainRound
 from subbit.runtime.warn import Setting, find_warnings
 from tests.problems import digits_problem, mlp
@@ -142,8 +143,8 @@ def clients() -> list[Any]:
     return [data.client_data(client) for client in range(3)]
 
 
+@torch_randomness(0)
 def test_fine_tune_warns_once_and_the_summary_keeps_it(tmp_path: Path) -> None:
-    torch.manual_seed(0)
     inputs = torch.randn(300, 4)
     labels = inputs.sum(1)
     module = nn.Linear(4, 1)
