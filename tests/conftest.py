@@ -21,6 +21,12 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def one_seed() -> None:
+    """Networks of torch draw their first weights from torch's own generator; a test must not depend on its neighbours."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test loads into this process is unknown to the next one."""

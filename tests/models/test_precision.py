@@ -40,7 +40,6 @@ SELECTIONS = ["head", "all: biases", "norm.*", "*out_proj*", "*linear1.weight + 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_selected_layers_become_float32(selection: str, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
     whole, tokens, labels = Small(), torch.randint(0, 20, (6, 5)), torch.arange(6) % 3
     module = Small().to(dtype)
     module.load_state_dict(whole.state_dict())
@@ -84,7 +83,6 @@ def test_tied_layers_are_converted_together() -> None:
 
 @pytest.mark.parametrize("method", ["fedavg", "deltamask"])
 def test_a_run(method: str) -> None:
-    torch.manual_seed(0)
     module = Small().bfloat16()
     tokens = torch.randint(0, 20, (60, 5))
     data = (tokens, tokens[:, 0] % 3)

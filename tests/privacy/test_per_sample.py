@@ -111,6 +111,7 @@ def test_without_a_seed_no_turn_can_be_repeated() -> None:
 def test_one_example_moves_a_step_by_the_bound_at_most() -> None:
     """What all of the accounting rests on: the same batch with and without an example, under the same noise."""
     flat = FlatModel(nn.Linear(4, 10), "all")
+    flat.weights.zero_()  # All classes are equally likely, so that no example is classified with a gradient of zero.
     mechanism = make_mechanism(flat, max_gradient_norm=0.5)
     turn = Turn(0, 0, {})
     mechanism.turn(40, turn)(constant_examples(100.0, [1, 2]))
