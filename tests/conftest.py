@@ -23,7 +23,7 @@ def one_thread() -> None:
 
 @pytest.fixture(autouse=True)
 def one_seed() -> None:
-    """Networks of torch draw their first weights from torch's own generator; a test must not depend on its neighbours."""
+    """Networks draw their first weights from torch's own generator, which must not depend on the tests before."""
     torch.manual_seed(0)
 
 

@@ -155,7 +155,7 @@ def test_lora_on_convolutions(lora_mean: str) -> None:
     flat = FlatModel(module, tune(module, "lora", 7, lora_rank=2))
     convolutions = 2 * (3 * 9 + 4) + 2 * 2 * (4 * 9 + 4)
     assert flat.template.size == convolutions + 15
-    # A channel is brighter than the others by a standard deviation of an image's pixels, so that a class is easily told.
+    # A channel is brighter than the others by a standard deviation of the pixels, so that classes are easily told.
     labels = torch.arange(60) % 3
     images = torch.randn(60, 3, 6, 6) + functional.one_hot(labels, 3)[:, :, None, None]
     data = (images, labels)
