@@ -18,6 +18,7 @@ from subbit.codecs import make_codec
 from subbit.config.resolve import Settings
 from subbit.config.schema import GIVEN
 from subbit.core.blame import one_line, place_of
+from subbit.core.devices import find_device, host
 from subbit.core.errors import ConfigError, ModelError, SubbitError
 from subbit.core.randomness import derive_key
 from subbit.data import Examples
@@ -43,6 +44,7 @@ from subbit.runtime.private_runs import refuse_run
 from subbit.runtime.problem import Problem
 from subbit.wire.channel import Channel, Part, down
 
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 KEPT_AS = {"exact": torch.float32, "bfloat16": torch.bfloat16}
 PROBE = 2  # Number of examples on which a network is tested before it is accepted.
 
@@ -56,9 +58,18 @@ def count_blocks(module: nn.Module) -> int:
 
 
 class Workplace:
-    def __init__(self, problem: Problem, settings: Settings, job: str = "", memories: Memories | None = None) -> None:
-        """`job` identifies the run in its frames; `memories` stores what the clients running here keep."""
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        job: str = "",
+        memories: Memories | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        """`job` identifies the run in its frames; `memories` stores what the clients running here keep. The module is
+        on `device`; none: as configured."""
         run = settings.run
+        self.device = find_device(run.device) if device is None else device
         self.job = job
         self.memories = MemoriesInRam() if memories is None else memories
         refuse_run(run, settings.parameters)
@@ -72,6 +83,7 @@ class Workplace:
         if run.head == "kaiming":
             # The same initialisation as for the library's own models, for modules that come with a head.
             kaiming_(find_linear_head(self.module), derive_key(run.seed, "model"))
+        self.module.to(self.device)
         self.fits_head = run.head in HEADS
         if self.fits_head and not problem.has_classes:
             raise ConfigError(
@@ -147,6 +159,7 @@ class Workplace:
             objective=self.problem.objective,
             augmentation=None if run.augment is None else Augmentation(run.augment),
             cache=self._cache,
+            precision=PRECISIONS[run.precision],
         )
 
     def method(self, phase: Phase) -> Method[Any]:
@@ -161,7 +174,9 @@ class Workplace:
         """Keep what the frozen layers compute, in the given store or a new one; none if there is nothing to keep."""
         run, problem = self.settings.run, self.problem
         single = isinstance(problem.train, Examples) and isinstance(problem.test, Examples) and problem.form.is_single
-        if run.cache == "off" or not single or problem.objective.passes_labels:
+        # Under autocast the values that enter a layer may be half or whole, and the cache would have to keep both.
+        whole = run.precision == "float32"
+        if run.cache == "off" or not whole or not single or problem.objective.passes_labels:
             return None
         flat = self.method("main").task.flat
         head = () if self.head_template is None else self.head_template.names
@@ -227,7 +242,7 @@ class Workplace:
         self.write_network(state, method.primary_network, 0, None)
         method.task.flat.evaluation_mode()
         with torch.no_grad():
-            batch = self.problem.some_tests(PROBE)
+            batch = self.problem.some_tests(PROBE).to(self.device)
             outputs = self.problem.objective.outputs(self.module, batch)
         if not finite(outputs):
             raise SubbitError("the outputs of the network would not be finite")
@@ -237,7 +252,7 @@ class Workplace:
         """How many numbers the objective has for an example."""
         self.attach("main")
         self.method("main").task.flat.evaluation_mode()
-        batch, objective = self.problem.some_tests(PROBE), self.problem.objective
+        batch, objective = self.problem.some_tests(PROBE).to(self.device), self.problem.objective
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             return objective.tally(objective.outputs(self.module, batch), batch).shape[1]
 
@@ -248,12 +263,13 @@ class Workplace:
         with torch.no_grad():
             for start in range(0, len(examples), size):
                 batch = self.problem.test_batch(examples[start : start + size])
-                rows.append(self._tally(batch))
+                rows.append(self._tally(batch.to(self.device)))
         return np.concatenate(rows) if rows else np.zeros((0, 0))
 
     def _tally(self, batch: Examples) -> NDArray[np.float64]:
+        outputs = self.method("main").task.outputs
         try:
-            rows: NDArray[np.float64] = self.problem.objective.tally(self._cache.outputs(batch), batch).numpy()
+            rows: NDArray[np.float64] = host(self.problem.objective.tally(outputs(batch), batch))
         except SubbitError:
             raise
         except Exception as error:
