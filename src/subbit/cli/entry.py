@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from subbit import __version__
+from subbit.cli.arena_command import arena
 from subbit.cli.bench import OWN_WORDS, bench
 from subbit.cli.export_command import export
 from subbit.cli.flower_commands import flower_app
@@ -37,6 +38,7 @@ app.command()(predict)
 app.command()(export)
 app.command(context_settings=OWN_WORDS)(bench)
 app.command()(params)
+app.command()(arena)
 app.command()(domain_gap)
 # No emoji: `model=net:key:` in an error is no key.
 console = Console(emoji=False)
@@ -280,7 +282,9 @@ def compare(
     config: Annotated[Path | None, typer.Option(help="TOML file of the common job")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from seed= (0) on")] = 1,
     target: Annotated[float | None, typer.Option(help="Accuracy up to which megabytes are counted")] = None,
-    baselines: Annotated[bool, typer.Option("--baselines", help="With floors and ceilings, and the gap closed")] = False,
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="With floors and ceilings, and the gap closed")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
     plugin: PluginFiles = None,
 ) -> None:

@@ -53,7 +53,7 @@ def kind(label: str) -> str | None:
 def added(personal: bool, has_head: bool) -> list[str]:
     """The baselines of a comparison."""
     floors = ["head-alone", "probe-alone"] if has_head else ["start"]
-    central = [f"{CEILING}:optimizer=adam,learning_rate={rate}" for rate in CENTRAL_RATES]
+    central = [f"{CEILING}:learning_rate={rate}" for rate in CENTRAL_RATES]
     return [*floors, *(["standalone"] if personal else []), *central]
 
 

@@ -15,7 +15,7 @@ from subbit.config.resolve import Settings, contender_words, resolve, resolve_co
 from subbit.core.errors import ConfigError
 from subbit.core.values import split_assignment
 from subbit.methods.names import find_method
-from subbit.report.baselines import added, expand, find_gap
+from subbit.report.baselines import CEILING, added, expand, find_gap, kind
 from subbit.report.frontier import scores_by_round
 
 MEGABYTE = 1e6
@@ -70,9 +70,7 @@ def _resolved(
     return resolve_contender(values, [*own, f"run.seed={seed}", f"run.name={label}-seed{seed}"], others)
 
 
-def with_baselines(
-    contenders: Sequence[Contender], values: Mapping[str, Any], words: Sequence[str]
-) -> list[Contender]:
+def with_baselines(contenders: Sequence[Contender], values: Mapping[str, Any], words: Sequence[str]) -> list[Contender]:
     """The floors and ceilings that fit these contenders, then the contenders."""
     own = [*contenders]
     personal = any(find_method(each.method).personal for each in own)
@@ -210,12 +208,16 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
             score_cell(row, comparison["seeds"], digits=4),
             *([share_cell(row.get("gap_closed"))] if has_gap else []),
             f"{row.get('score_before', row.get('accuracy_before')):.4f}",
+        ]
+        sent = [
             f"{row['uplink_bpp']:.4f}",
             f"{row['downlink_bpp']:.3f}",
             f"{row['uplink_mb']:.2f}",
             f"{row['downlink_mb']:.2f}",
             f"{row['one_off_mb']:.2f}",
         ]
+        # Training in one place sends nothing; the frames of its one client mean nothing.
+        cells += ["-"] * len(sent) if kind(label) == CEILING else sent
         if target is not None:
             cells.append("never" if row["mb_to_target"] is None else f"{row['mb_to_target']:.2f}")
         if links:

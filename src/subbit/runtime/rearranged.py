@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rearranged(problem: Problem, run: RunConfig) -> Problem:
-    """The problem with a validation split (`validation`) and with all examples in one place (`pooled`), if asked for."""
+    """The problem with a validation split (`validation`) and all examples in one place (`pooled`), if asked for."""
     if run.validation is not None:
         problem = with_validation(problem, run.validation, run.seed)
     return pooled(problem) if run.pooled else problem
