@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from subbit.config.resolve import Settings, contender_words, read_toml, resolve_contender
+from subbit.config.resolve import Settings, contender_words, read_toml, resolve
 from subbit.config.schema import NAME_PATTERN
 from subbit.core.errors import ConfigError
 from subbit.core.values import build, nearest, require
@@ -82,11 +82,9 @@ class Job:
         return self.entries[label]
 
     def resolve(self, text: str, words: Sequence[str]) -> Settings:
-        """The settings of one run. A key of the base that only other methods of the job have is skipped."""
+        """The settings of one run."""
         method, own = contender_words(text)
-        others = [other for each in self.entries.values() for other in each.texts("")]
-        name = f"arena-{self.name}"
-        return resolve_contender(self.base, [*own, f"run.method={method}", f"run.name={name}", *words], others)[0]
+        return resolve(self.base, [*own, f"run.method={method}", f"run.name=arena-{self.name}", *words])
 
     def fingerprint(self, entry: Entry) -> str:
         """Of everything that a result of this entry depends on, except the settings tried and the seeds."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from subbit.arena.jobs import Entry, Job
 from subbit.arena.kept_results import KEPT, Found, Record, read_record, record_path, write_record
 from subbit.config.resolve import Settings
@@ -17,6 +19,7 @@ from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 from subbit.runtime.summarise import versions
 
+SUMMED = ("uplink_bytes", "downlink_bytes", "one_off_bytes", "total_bytes", "seconds", "failed_clients")
 TUNING_SHARE = 0.5
 """Settings are compared at this share of the rounds."""
 
@@ -48,13 +51,21 @@ class Race:
 
 
 def run_stages(stages: Sequence[Settings]) -> dict[str, Any]:
-    """The summary of the last stage. Each starts from the network of the one before."""
-    module, summary = None, {}
+    """The summary of the last stage, with the bytes of all. Each starts from the network of the one before."""
+    module: nn.Module | None = None
+    before: dict[str, Any] = {}
     for settings in stages:
         problem = build_problem(settings.run)
         result = run_job(problem if module is None else replace(problem, module=module), settings)
-        module, summary = result.module, result.summary
-    return summary
+        module, before = result.module, _added(before, result.summary)
+    return before
+
+
+def _added(before: dict[str, Any], summary: dict[str, Any]) -> dict[str, Any]:
+    if not before:
+        return summary
+    sums = {key: before[key] + summary[key] for key in SUMMED}
+    return {**summary, **sums, "bytes_by_round": [before["total_bytes"] + each for each in summary["bytes_by_round"]]}
 
 
 def races_missing(folder: Path, job: Job, entry: Entry, seeds: int) -> list[Race]:

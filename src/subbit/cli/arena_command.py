@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,9 @@ def arena(
         raise ConfigError(
             "the arena is in a clone of the repository: change into its folder, or give --jobs, --results"
         )
-    jobs, results = jobs or (root or Path()) / JOBS, results or (root or Path()) / RESULTS
+    jobs, results = (jobs or (root or Path()) / JOBS).absolute(), (results or (root or Path()) / RESULTS).absolute()
+    if root is not None:
+        os.chdir(root)  # Paths in job files are relative to the clone.
     known = read_jobs(jobs)
     chosen = _chosen(known, words or [])
     if names:
