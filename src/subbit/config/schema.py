@@ -84,6 +84,11 @@ class RunConfig:
     head: Literal["probe", "lda", "kaiming", "keep"] = "probe"
     """The classifier: one federated round of linear probing, closed-form LDA, random, or the module's own (the default
     for a model of your own and for other objectives)."""
+    head_shrinkage: float | Literal["auto"] = 0.1
+    """For `head=lda`: how far the covariance of features is shrunk to a multiple of the identity. `auto`: by the number
+    of examples, little for many."""
+    head_codec: Literal["float32", "float16", "int8"] = "float32"
+    """For `head=lda`: how clients send second moments of features; int8 takes a quarter of the bytes."""
     head_epochs: int = 1
     head_learning_rate: float = 1e-3
     head_batch_size: int = 64
@@ -165,4 +170,8 @@ class RunConfig:
         )
         require(0 <= self.cache_gb < math.inf, f"cache_gb={self.cache_gb}: needs 0 or more gigabytes")
         require(0 < self.quorum <= 1, f"quorum={self.quorum}: needs a share above 0, at most 1")
+        shrinkage = self.head_shrinkage
+        require(
+            shrinkage == "auto" or 0 < shrinkage <= 1, f"head_shrinkage={shrinkage}: needs auto, or above 0 up to 1"
+        )
         require(self.head_learning_rate > 0, f"head_learning_rate={self.head_learning_rate}: needs a number above 0")
