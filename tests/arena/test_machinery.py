@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from subbit.cli.entry import app
 from subbit.config.resolve import Settings
 from subbit.core.errors import ConfigError, QuorumError
 from subbit.data.examples import Examples
+from subbit.report.baselines import kind
 from subbit.runtime.problem import Problem, build_problem
 from subbit.runtime.run import run_job
 
@@ -214,3 +216,21 @@ def test_a_job_that_cannot_be_is_refused(text: str, complaint: str, tmp_path: Pa
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(ConfigError, match=complaint):
         read_jobs(tmp_path)
+
+
+def test_the_page_shows_the_committed_results() -> None:
+    root = Path(__file__).parents[2]
+    rendering = runpy.run_path(str(root / "benchmarks" / "render_arena.py"))
+    text = (root / "docs" / "arena.md").read_text()
+    assert rendering["rendered_page"](text) == text, "run benchmarks/render_arena.py"
+
+
+def test_every_job_of_the_arena_has_a_floor_a_ceiling_and_eight_methods() -> None:
+    jobs = read_jobs(Path(__file__).parents[2] / "experiments" / "arena")
+    assert {"vision", "skewed", "imagenet", "text", "language", "personal"} <= {*jobs}
+    for job in jobs.values():
+        kinds = [kind(label) for label in job.entries]
+        assert "central" in kinds, job.name
+        assert {"head-alone", "start", "standalone"} & {*kinds}, job.name
+        assert kinds.count(None) >= 8, job.name
+        assert job.header.seeds >= 3, job.name
