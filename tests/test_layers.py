@@ -37,10 +37,11 @@ ALLOWED: dict[str, set[str]] = {
     "export": {"core", "codecs", "data", "objectives", "models", "peft", "methods", "runtime"},
     "flower": {"core", "codecs", "wire", "objectives", "models", "config", "runtime"},
     "papers": {"core", "wire", "data", "models", "maps", "methods", "config", "runtime", "report"},
+    "arena": {"core", "config", "runtime", "report"},
     "conformance": {"core", "codecs", "wire", "data", "models", "methods", "config", "runtime", "export"},
     "cli": {
         *("core", "wire", "peft", "methods", "config", "runtime"),
-        *("report", "export", "flower", "papers", "conformance"),
+        *("report", "export", "flower", "papers", "arena", "conformance"),
     },
 }
 """What a folder may import. `core` uses nothing, the command line nearly everything."""

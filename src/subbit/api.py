@@ -22,6 +22,7 @@ from subbit.objectives.own import OwnObjective
 from subbit.runtime.folder import RunFolder, is_started
 from subbit.runtime.given import Given, as_lines, differing, fingerprints
 from subbit.runtime.problem import Problem
+from subbit.runtime.rearranged import rearranged
 from subbit.runtime.run import Progress, Result, run_job
 from subbit.runtime.trial import try_job
 from subbit.tuned import TunedResult
@@ -107,6 +108,7 @@ def fine_tune(
     objective = own or find_objective(resolved.run.objective)
     given = Given(objective, collate, in_memory)
     problem = given.problem(module, clients, test, client_tests, classes, resolved.run.pretrained)
+    problem = rearranged(problem, resolved.run)
     found = _run(problem, resolved, path, resume, report)
     return TunedResult(found.summary, found.module, found.numbers, found.trained)
 

@@ -36,7 +36,7 @@ def test_a_table_belongs_to_its_method_alone() -> None:
         (["method=detlamask"], ["'detlamask'", "'deltamask'"]),
         (["method=deltamask", "kapa=0.5"], ["'kapa'", "'kappa'"]),
         (["rounds=three"], ["rounds='three'", "a whole number"]),
-        (["rounds=0"], ["rounds=0", "at least 1"]),
+        (["rounds=-1"], ["rounds=-1", "0 or more"]),
         (["rounds=2.5"], ["rounds='2.5'", "a whole number"]),
         (["participation=0"], ["participation=0"]),
         (["kappa=1.5"], ["kappa=1.5", "between 0 and 1"]),

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from subbit import __version__
+from subbit.cli.arena_command import arena
 from subbit.cli.bench import OWN_WORDS, bench
 from subbit.cli.export_command import export
 from subbit.cli.flower_commands import flower_app
@@ -37,6 +38,7 @@ app.command()(predict)
 app.command()(export)
 app.command(context_settings=OWN_WORDS)(bench)
 app.command()(params)
+app.command()(arena)
 app.command()(domain_gap)
 # No emoji: `model=net:key:` in an error is no key.
 console = Console(emoji=False)
@@ -280,6 +282,9 @@ def compare(
     config: Annotated[Path | None, typer.Option(help="TOML file of the common job")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, from seed= (0) on")] = 1,
     target: Annotated[float | None, typer.Option(help="Accuracy up to which megabytes are counted")] = None,
+    baselines: Annotated[
+        bool, typer.Option("--baselines", help="With floors and ceilings, and the gap closed")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
     plugin: PluginFiles = None,
 ) -> None:
@@ -289,16 +294,18 @@ def compare(
 
     [bold]subbit compare fedpm deltamask deltamask:preset=paper --config experiments/demo.toml rounds=5[/bold]
     [bold]subbit compare fedavg fedavg:optimizer=adam,betas=0.8,0.9,epochs=2[/bold]   betas is a pair
+    [bold]subbit compare deltamask head-alone central[/bold]   a floor, a ceiling, and the share of the gap closed
     """
     from subbit.config.resolve import read_toml
     from subbit.core.files import replace_file
     from subbit.report.compare import compare as run_comparison
-    from subbit.report.compare import comparison_table, contender_settings, parse_contender
+    from subbit.report.compare import comparison_table, contender_settings, parse_contender, with_baselines
     from subbit.report.frontier import frontier_plot
 
     words = [word for word in methods if "=" in word.partition(":")[0]]
     contenders = [parse_contender(word) for word in methods if word not in words]
     values = read_toml(config) if config else {}
+    contenders = with_baselines(contenders, values, words) if baselines else contenders
     comparison = run_comparison(
         contenders, values, words, seeds, target, lambda settings: _run(settings, quiet=True)[0], _build_and_try
     )

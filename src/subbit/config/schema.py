@@ -30,6 +30,7 @@ class RunConfig:
     """`paper`: the hyper-parameters and wire format of the method's paper."""
     seed: int = 0
     rounds: int = 10
+    """0: only fit the head and score it."""
 
     dataset: str = "digits"
     """A name, a file or a folder. `own`: on Flower, every node brings its own data (docs/own-nodes.md)."""
@@ -59,6 +60,12 @@ class RunConfig:
     class_balance: float = 1.0
     """Partition `classes`: a client has all examples of one of its classes, and this share of each other one."""
 
+    validation: float | None = None
+    """Score on this share of every client's training examples, held out, and leave the test set alone: for choosing
+    settings. None: train on all, score on the test set."""
+    pooled: bool = False
+    """Give all clients' examples to one client: training in one place, what a federation can reach at best."""
+
     objective: str = named("objective", "classification")
     """What the loss and the score are."""
     augment: str | None = None
@@ -78,6 +85,11 @@ class RunConfig:
     head: Literal["probe", "lda", "kaiming", "keep"] = "probe"
     """The classifier: one federated round of linear probing, closed-form LDA, random, or the module's own (the default
     for a model of your own and for other objectives)."""
+    head_shrinkage: float | Literal["auto"] = 0.1
+    """For `head=lda`: how far the covariance of features is shrunk to a multiple of the identity. `auto`: by the number
+    of examples, little for many."""
+    head_codec: Literal["float32", "float16", "int8"] = "float32"
+    """For `head=lda`: how clients send second moments of features; int8 takes a quarter of the bytes."""
     head_epochs: int = 1
     head_learning_rate: float = 1e-3
     head_batch_size: int = 64
@@ -131,11 +143,20 @@ class RunConfig:
         require(
             NAME_PATTERN.fullmatch(self.name) is not None, f"name={self.name!r}: letters, digits, '.', '_' and '-' only"
         )
-        for key in ("rounds", "clients", "classes_per_client", "head_epochs", "head_batch_size", "evaluate_every"):
+        require(self.rounds >= 0, f"rounds={self.rounds}: needs 0 or more")
+        for key in ("clients", "classes_per_client", "head_epochs", "head_batch_size", "evaluate_every"):
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
         for key in ("workers", "threads", "evaluation_samples", "evaluation_batch"):
             require(getattr(self, key) >= 1, f"{key}={getattr(self, key)}: needs at least 1")
         require(0 < self.test_share < 1, f"test_share={self.test_share}: needs a share between 0 and 1")
+        require(
+            self.validation is None or 0 < self.validation < 1,
+            f"validation={self.validation}: needs a share between 0 and 1, or none",
+        )
+        require(
+            self.dataset != OWN or (self.validation is None and not self.pooled),
+            "dataset=own: nodes keep their data, so validation and pooled are for simulations; leave them out",
+        )
         require(self.most_examples >= 1, f"most_examples={self.most_examples}: needs at least 1")
         for key in ("limit", "test_limit", "drawn", "classes", "start_with"):
             value = getattr(self, key)
@@ -156,4 +177,8 @@ class RunConfig:
         require(DEVICE.fullmatch(self.device) is not None, f"device={self.device}: {NEEDED}")
         require(0 <= self.cache_gb < math.inf, f"cache_gb={self.cache_gb}: needs 0 or more gigabytes")
         require(0 < self.quorum <= 1, f"quorum={self.quorum}: needs a share above 0, at most 1")
+        shrinkage = self.head_shrinkage
+        require(
+            shrinkage == "auto" or 0 < shrinkage <= 1, f"head_shrinkage={shrinkage}: needs auto, or above 0 up to 1"
+        )
         require(self.head_learning_rate > 0, f"head_learning_rate={self.head_learning_rate}: needs a number above 0")

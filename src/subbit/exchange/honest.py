@@ -59,8 +59,10 @@ def check_variances(flat: FlatModel, before: NDArray[Any], change: NDArray[Any])
         check_not_negative((before.astype(np.float64) + change)[variances], "a running variance")
 
 
-def check_statistics(statistics: LdaStatistics, examples: int) -> None:
+def check_statistics(statistics: LdaStatistics, examples: int, rounding: float = ROUNDING) -> None:
     """Check class counts, class sums and the second moment of this many examples.
+
+    `rounding` is what a codec may add to an eigenvalue of the moment, relative to its trace.
 
     With n_c examples of class c and sum s_c, M - sum_c s_c s_c' / n_c is the scatter around the class means, so it has
     no negative eigenvalue. (Its diagonal alone is the Cauchy-Schwarz inequality.)
@@ -77,6 +79,6 @@ def check_statistics(statistics: LdaStatistics, examples: int) -> None:
     means = sums / counts.clamp(min=1)[:, None]
     least = float(torch.linalg.eigvalsh(moment - means.T @ sums)[0])
     # Plus the smallest normal float32: squares of small features may underflow to zero where their sums do not.
-    slack = ROUNDING * float(moment.trace()) + examples * float(np.finfo(np.float32).tiny)
+    slack = rounding * float(moment.trace()) + examples * float(np.finfo(np.float32).tiny)
     if not least >= -slack:
         raise PayloadError(f"second moments with an eigenvalue of {least:g} within classes: needs 0 or more", "value")

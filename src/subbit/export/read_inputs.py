@@ -60,9 +60,8 @@ def read_inputs(trained: TrainedRun, text: str) -> Inputs:
     if path.is_file() and path.suffix == ".npz" and "y_test" not in npz_names(path):
         return _arrays(path, problem.form)
     # As in a run, so that files are read in the same way; of the problem only the test set is used.
-    other = build_problem(
-        replace(run, dataset=text, limit=None, test_limit=None, clients=1, partition="iid", augment=None)
-    ).test
+    everything = replace(run, dataset=text, limit=None, test_limit=None, validation=None)
+    other = build_problem(replace(everything, clients=1, partition="iid", augment=None)).test
     needed, found = problem.form, form_of(other.batch(np.arange(1)))
     for name, form in needed.inputs:
         if dict(found.inputs).get(name) != form:

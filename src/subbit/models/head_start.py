@@ -10,6 +10,8 @@ All of these follow from sums over examples, so the clients' statistics can simp
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -83,15 +85,53 @@ class LdaStatistics:
         statistics.moment[columns, rows] = moment
         return statistics
 
+    # For coded heads: what codes well is between -1 and 1, and class sums tell the rest of the moment.
 
-def solve(statistics: LdaStatistics, shrinkage: float = 0.1) -> tuple[Tensor, Tensor]:
+    @property
+    def between(self) -> Tensor:
+        """The part of the second moment that class means explain."""
+        return (self.sums / self.counts.clamp(min=1)[:, None]).T @ self.sums
+
+    def to_correlations(self) -> tuple[Tensor, Tensor]:
+        """Counts, sums and deviations within classes, and the correlations above the diagonal; both float32."""
+        within = self.moment - self.between
+        deviations = within.diagonal().clamp(min=0).sqrt()
+        scale = torch.where(deviations > 0, deviations, torch.inf)
+        rows, columns = torch.triu_indices(self.width, self.width, 1)
+        correlations = (within / scale[:, None] / scale[None, :])[rows, columns].clamp(-1, 1)
+        return torch.cat([self.counts, self.sums.reshape(-1), deviations]).float(), correlations.float()
+
+    @classmethod
+    def from_correlations(cls, sums: Tensor, correlations: Tensor, classes: int, width: int) -> LdaStatistics:
+        statistics = cls(classes, width)
+        counts, totals, deviations = torch.split(sums.double(), [classes, classes * width, width])
+        statistics.counts.copy_(counts)
+        statistics.sums.copy_(totals.view(classes, width))
+        within = torch.eye(width, dtype=torch.float64)
+        rows, columns = torch.triu_indices(width, width, 1)
+        within[rows, columns] = within[columns, rows] = correlations.double()
+        statistics.moment = within * deviations[:, None] * deviations[None, :] + statistics.between
+        return statistics
+
+
+def approximating_shrinkage(within: Tensor, examples: float) -> float:
+    """The shrinkage that brings a covariance nearest to the true one, for normal features: near 0 for many examples,
+    near 1 for few (Chen, Wiesel, Eldar, Hero, "Shrinkage algorithms for MMSE covariance estimation", 2010, with the
+    terms of order 1/D left out as in scikit-learn). Needs nothing but the covariance and the number of examples."""
+    squares, trace = float(within.square().sum()), float(within.trace())
+    around = squares - trace**2 / len(within)  # Squared distance to the scaled identity.
+    share = (squares + trace**2) / ((examples + 1) * around) if around > 0 else 1.0
+    return min(max(share, LEAST_SPREAD), 1.0)
+
+
+def solve(statistics: LdaStatistics, shrinkage: float | Literal["auto"] = 0.1) -> tuple[Tensor, Tensor]:
     """Weight [C, D] and bias [C] of the linear discriminant, in float32.
 
     The covariance within classes is shrunk towards its scaled identity, (1 - shrinkage) S + shrinkage tr(S) / D, which
     also makes it invertible if there are fewer examples than features. Scaling all statistics by one factor changes
-    nothing.
+    nothing, except `auto`, which counts examples (`approximating_shrinkage`).
     """
-    if not 0.0 < shrinkage <= 1.0:
+    if shrinkage != "auto" and not 0.0 < shrinkage <= 1.0:
         raise ModelError(f"shrinkage={shrinkage}: needs a number above 0, up to 1")
     counts, sums, moment = statistics.counts, statistics.sums, statistics.moment
     if not all(bool(torch.isfinite(part).all()) for part in (counts, sums, moment)) or bool((counts < 0).any()):
@@ -102,6 +142,8 @@ def solve(statistics: LdaStatistics, shrinkage: float = 0.1) -> tuple[Tensor, Te
     total = counts.sum()
     means = sums[present] / counts[present, None]
     within = (moment - means.T @ (counts[present, None] * means)) / total
+    if shrinkage == "auto":
+        shrinkage = approximating_shrinkage(within, float(total))
     # Rounding of a float32 vector can make eigenvalues slightly negative; a covariance has none.
     eigenvalues, vectors = torch.linalg.eigh(within)
     eigenvalues = eigenvalues.clamp(min=0.0)

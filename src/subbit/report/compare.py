@@ -15,6 +15,7 @@ from subbit.config.resolve import Settings, contender_words, resolve, resolve_co
 from subbit.core.errors import ConfigError
 from subbit.core.values import split_assignment
 from subbit.methods.names import find_method
+from subbit.report.baselines import CEILING, added, expand, find_gap, kind
 from subbit.report.frontier import scores_by_round
 
 MEGABYTE = 1e6
@@ -25,15 +26,20 @@ log = logging.getLogger("subbit")
 
 @dataclass(frozen=True)
 class Contender:
-    """A method with its own settings, e.g. `deltamask:preset=paper,kappa=0.5`."""
+    """A method with its own settings, e.g. `deltamask:preset=paper,kappa=0.5`; or a baseline, e.g. `head-alone`."""
 
     label: str
     method: str
     words: tuple[str, ...]
 
+    @property
+    def text(self) -> str:
+        """The method and its words; a baseline as what it stands for."""
+        return f"{self.method}:{','.join(self.words)}"
+
 
 def parse_contender(text: str) -> Contender:
-    method, words = contender_words(text)
+    method, words = contender_words(expand(text))
     find_method(method)
     _refuse_own_keys(words)
     return Contender(text, method, tuple(words))
@@ -59,9 +65,18 @@ def _resolved(
     """Seeds count from the contender's own, the common one, or 0."""
     label = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in contender.label)
     own = [*words, *contender.words, f"run.method={contender.method}"]
-    others = [other.label for other in contenders]
+    others = [other.text for other in contenders]
     seed = resolve(values, own, others).run.seed + number
     return resolve_contender(values, [*own, f"run.seed={seed}", f"run.name={label}-seed{seed}"], others)
+
+
+def with_baselines(contenders: Sequence[Contender], values: Mapping[str, Any], words: Sequence[str]) -> list[Contender]:
+    """The floors and ceilings that fit these contenders, then the contenders."""
+    own = [*contenders]
+    personal = any(find_method(each.method).personal for each in own)
+    has_head = all(_resolved(each, own, values, words, 0)[0].run.objective == "classification" for each in own)
+    known = {each.label for each in own}
+    return [parse_contender(label) for label in added(personal, has_head) if label not in known] + own
 
 
 def compare(
@@ -92,12 +107,14 @@ def compare(
     summaries: dict[str, list[dict[str, Any]]] = {contender.label: [] for contender in contenders}
     for contender, settings in plan:
         summaries[contender.label].append(run(settings))
-    return {
-        "target": target,
-        "seeds": seeds,
-        "methods": {label: condense(found, target) for label, found in summaries.items()},
-        "runs": summaries,
-    }
+    rows = {label: condense(found, target) for label, found in summaries.items()}
+    gap = find_gap(summaries)
+    if gap is not None:
+        for label, found in summaries.items():
+            shares = [gap.share_of(summary["score"]) for summary in found]
+            known = [share for share in shares if share is not None]
+            rows[label]["gap_closed"] = statistics.fmean(known) if known else None
+    return {"target": target, "seeds": seeds, "methods": rows, "runs": summaries}
 
 
 def condense(summaries: Sequence[Mapping[str, Any]], target: float | None) -> dict[str, Any]:
@@ -153,10 +170,16 @@ def score_cell(row: Mapping[str, Any], seeds: int, digits: int) -> str:
     return f"{row[name]:.{digits}f}{spread}"
 
 
+def share_cell(share: float | None) -> str:
+    """The share of the gap closed; a dash where the ceiling is not above the floor."""
+    return "-" if share is None else f"{share:.0%}"
+
+
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
     """One line per method, about 110 columns wide."""
     target = comparison["target"]
     rows = comparison["methods"]
+    has_gap = any("gap_closed" in row for row in rows.values())
     links = {row["link_mbit"] for row in rows.values() if row.get("link_mbit") is not None}
     table = Table(
         title=f"{comparison['seeds']} seed(s). bpp: bits per trained parameter, client and round. MB: whole run",
@@ -168,6 +191,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     table.add_column("method", overflow="fold", min_width=10)
     headings = [
         next(iter(rows.values())).get("score_name", "accuracy"),
+        *(["gap closed"] if has_gap else []),
         "before",
         "up bpp",
         "down bpp",
@@ -182,13 +206,18 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     for label, row in rows.items():
         cells = [
             score_cell(row, comparison["seeds"], digits=4),
+            *([share_cell(row.get("gap_closed"))] if has_gap else []),
             f"{row.get('score_before', row.get('accuracy_before')):.4f}",
+        ]
+        sent = [
             f"{row['uplink_bpp']:.4f}",
             f"{row['downlink_bpp']:.3f}",
             f"{row['uplink_mb']:.2f}",
             f"{row['downlink_mb']:.2f}",
             f"{row['one_off_mb']:.2f}",
         ]
+        # Training in one place sends nothing; the frames of its one client mean nothing.
+        cells += ["-"] * len(sent) if kind(label) == CEILING else sent
         if target is not None:
             cells.append("never" if row["mb_to_target"] is None else f"{row['mb_to_target']:.2f}")
         if links:

@@ -24,6 +24,7 @@ from subbit.models.load_model import is_small, own_tokenizer
 from subbit.models.own_model import build_own
 from subbit.objectives import Objective, find_objective
 from subbit.objectives.classes import Classification
+from subbit.runtime.rearranged import rearranged
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def build_problem(run: RunConfig) -> Problem:
         seed=run.seed,
     )
     form = form_of(dataset.train.batch(np.arange(1)))
-    return Problem(
+    problem = Problem(
         module=load_module(run, dataset.classes, form.single.shape if form.is_single else None),
         train=dataset.train,
         parts=tuple(parts),
@@ -166,6 +167,7 @@ def build_problem(run: RunConfig) -> Problem:
         objective=objective,
         notes=dataset.notes,
     )
+    return rearranged(problem, run)
 
 
 def load_module(run: RunConfig, classes: int, input_shape: tuple[int, ...] | None) -> nn.Module:

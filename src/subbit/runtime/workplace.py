@@ -102,7 +102,8 @@ class Workplace:
             training = Local(
                 epochs=run.head_epochs, batch_size=run.head_batch_size, learning_rate=run.head_learning_rate
             )
-            self._methods["head"] = HeadMethod(HeadParameters(run.head, training), self._task(head_flat))
+            fitting = HeadParameters(run.head, training, run.head_shrinkage, run.head_codec)
+            self._methods["head"] = HeadMethod(fitting, self._task(head_flat))
         overlaps = bool(head_names & set(select_parameters(self.module, selection)))
         if overlaps and not method_class.trains_weights(settings.parameters):
             raise ConfigError(

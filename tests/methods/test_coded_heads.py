@@ -1,0 +1,141 @@
+"""The closed-form head from fewer bytes, and how far its covariance is shrunk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.covariance import OAS
+
+from subbit.codecs import Shared
+from subbit.core.errors import ConfigError, PayloadError
+from subbit.methods.head_fits import CODECS
+from subbit.methods.heads import HeadMethod
+from subbit.methods.method import Turn
+from subbit.models.head_start import LdaStatistics, approximating_shrinkage, solve
+from subbit.runtime.run import run_job
+from subbit.runtime.workplace import Workplace
+from tests.problems import digits_problem, settings
+
+
+def features(examples: int = 60, width: int = 12, classes: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    mixed = torch.randn(examples, width, generator=generator) @ torch.randn(width, width, generator=generator)
+    labels = torch.arange(examples) % classes
+    return mixed + 7 * labels[:, None], labels
+
+
+def test_correlations_hold_all_of_the_moment() -> None:
+    statistics = LdaStatistics.from_features(*features(), 3)
+    sums, correlations = statistics.to_correlations()
+    assert (len(sums), len(correlations)) == (3 + 3 * 12 + 12, 12 * 11 // 2)
+    assert float(correlations.abs().max()) <= 1
+    again = LdaStatistics.from_correlations(sums, correlations, 3, 12)
+    torch.testing.assert_close(again.moment, statistics.moment, rtol=1e-5, atol=1e-3)
+
+
+def test_correlations_by_hand() -> None:
+    """One class, (0, 0), (2, 4), (4, 8): mean (2, 4), scatter 8, 32 and 16 between them, which are in proportion."""
+    rows = torch.tensor([[0.0, 0.0], [2.0, 4.0], [4.0, 8.0]])
+    sums, correlations = LdaStatistics.from_features(rows, torch.zeros(3, dtype=torch.int64), 1).to_correlations()
+    assert sums.tolist() == pytest.approx([3, 6, 12, 8**0.5, 32**0.5])
+    assert correlations.tolist() == pytest.approx([1.0])
+    constant = LdaStatistics.from_features(torch.ones(3, 2), torch.zeros(3, dtype=torch.int64), 1)
+    assert constant.to_correlations()[1].tolist() == [0.0]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_real_features_are_never_refused_and_give_nearly_the_same_covariance(codec: str) -> None:
+    method = fitting(codec)
+    for client in range(3):
+        data = digits_problem().client_data(client)
+        payloads = sent(method, method.train(None, data, Turn(0, client, {})).payloads)
+        method.examine(None, payloads, len(data), client)
+        exact = LdaStatistics.from_features(*method.features(data), method.task.classes)
+        found: Any = method.fit
+        error = (found._statistics(payloads).moment - exact.moment).abs().max() / exact.moment.trace()
+        assert float(error) <= CODECS[codec][1] + 1e-6
+
+
+def fitting(codec: str) -> HeadMethod:
+    method = Workplace(digits_problem(), settings(method="fedavg", head="lda", head_codec=codec)).method("head")
+    assert isinstance(method, HeadMethod)
+    return method
+
+
+def sent(method: HeadMethod, payloads: Any) -> dict[str, Any]:
+    """As the server decodes them."""
+    parts = {part.name: part for part in method.up_parts()}
+    encoded = {name: part.codec.encode(payloads[name], Shared(part.size)) for name, part in parts.items()}
+    return {name: part.codec.decode(encoded[name], Shared(part.size)) for name, part in parts.items()}
+
+
+def test_coded_heads_are_as_good_for_fewer_bytes() -> None:
+    keys: dict[str, Any] = {"method": "fedavg", "head": "lda", "head_shrinkage": "auto", "rounds": 0}
+    found = {
+        codec: run_job(digits_problem(), settings(**keys, head_codec=codec)).summary
+        for codec in ("float32", "float16", "int8")
+    }
+    scores = [summary["score"] for summary in found.values()]
+    assert max(scores) - min(scores) <= 0.02
+    assert found["float32"]["one_off_bytes"] > found["float16"]["one_off_bytes"] > found["int8"]["one_off_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "lie", "complaint"),
+    [
+        ("correlations", 0, 1.5, "correlations of features"),
+        ("sums", -1, -1.0, "deviation of features"),
+        ("sums", 0, 0.5, "whole number"),
+        ("sums", -1, 1e30, "deviations of features"),
+    ],
+)
+def test_what_no_features_have_is_refused(name: str, place: int, lie: float, complaint: str) -> None:
+    method = fitting("int8")
+    data = digits_problem().client_data(0)
+    payloads = {key: value.copy() for key, value in method.train(None, data, Turn(0, 0, {})).payloads.items()}
+    payloads[name][place] = lie
+    with pytest.raises(PayloadError, match=complaint):
+        method.examine(None, payloads, len(data), 0)
+
+
+def test_correlations_that_contradict_each_other_are_refused() -> None:
+    """Each pair of three features can be opposed by -1, but not all three: an eigenvalue of 1 - 2 = -1."""
+    method = fitting("int8")
+    data = digits_problem().client_data(0)
+    payloads = {key: value.copy() for key, value in method.train(None, data, Turn(0, 0, {})).payloads.items()}
+    payloads["correlations"][:] = -1.0
+    payloads["sums"][-method.head.in_features :] = 1e3
+    with pytest.raises(PayloadError, match="eigenvalue"):
+        method.examine(None, payloads, len(data), 0)
+
+
+def test_the_shrinkage_is_that_of_scikit_learn() -> None:
+    for examples in (8, 60, 2000):
+        rows = features(examples)[0].double()
+        rows -= rows.mean(0)
+        within = rows.T @ rows / examples
+        assert approximating_shrinkage(within, examples) == pytest.approx(
+            OAS(assume_centered=True).fit(rows).shrinkage_
+        )
+    assert approximating_shrinkage(torch.eye(4, dtype=torch.float64), 10) == 1.0
+
+
+def test_many_examples_are_shrunk_less() -> None:
+    few, many = (LdaStatistics.from_features(*features(examples), 3) for examples in (9, 3000))
+    fixed = [solve(each, 0.1)[0] for each in (few, many)]
+    auto = [solve(each, "auto")[0] for each in (few, many)]
+    assert float(auto[0].norm()) < float(fixed[0].norm())
+    assert float(auto[1].norm()) > float(fixed[1].norm())
+
+
+@pytest.mark.parametrize("word", [{"head_shrinkage": 0.0}, {"head_shrinkage": 1.1}, {"head_codec": "int4"}])
+def test_impossible_heads_are_refused(word: dict[str, Any]) -> None:
+    run = settings(method="fedavg").run
+    with pytest.raises(ConfigError, match="head_"):
+        settings(method="fedavg", **word)
+    assert replace(run, head_shrinkage=1.0).head_shrinkage == 1.0
+    assert np.isfinite(run.head_learning_rate)
