@@ -135,4 +135,4 @@ def _workplace(configuration: str, job: str, node: NodeWithData | None = None) -
         problem = build_problem(settings.run)
     else:
         problem = node_problem(settings.run, dict(node.config), NOTHING_OWN if node.own is None else node.own())
-    return Workplace(problem, settings, job)
+    return Workplace(problem, settings, job, share=True)

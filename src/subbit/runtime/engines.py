@@ -119,7 +119,7 @@ def _start_worker(
 ) -> None:
     global _workplace
     torch.set_num_threads(settings.run.threads)
-    _workplace = Workplace(problem, settings, job, memories)
+    _workplace = Workplace(problem, settings, job, memories, share=True)
     if store is not None:
         _workplace.open_cache(store)
 

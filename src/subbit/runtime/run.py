@@ -73,7 +73,7 @@ def run_job(
         cleanup.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(settings.run.threads)
         job = folder.job if folder is not None else secrets.token_hex(16)
-        workplace = Workplace(problem, settings, job, _memories(settings, folder, for_clients))
+        workplace = Workplace(problem, settings, job, _memories(settings, folder, for_clients), share=True)
         state, ledger, events = _begin(workplace, folder, resume)
         engine = (make_engine or _simulator)(workplace)
         cleanup.callback(engine.close)
@@ -93,6 +93,7 @@ def run_job(
         if method.personal:
             personal = Networks(problem, settings, workplace.memories, job, state)
             weakref.finalize(personal, for_clients.pop_all().close)  # They are made from the clients' memories.
+    workplace.part()
     restore_frozen(workplace.module)
     network = network_of(workplace, method.primary_network, state.next_round)
     main = tuple(event for event in events if isinstance(event, MainRound))
