@@ -70,7 +70,8 @@ def test_a_workplace_shares_what_is_frozen_until_it_parts() -> None:
 def test_a_run_changes_nothing_of_what_it_was_given(head: str) -> None:
     problem = digits_problem()
     before = copy.deepcopy(problem.module.state_dict())
-    chosen = settings(method="deltamask", select="2.weight", head=head, rounds=1)
+    given = {"model": "given", "dataset": "given"}  # As from `fine_tune`.
+    chosen = settings(method="deltamask", select="2.weight", head=head, rounds=1, **given)
     trained = run_job(problem, chosen).module
     for name, value in problem.module.state_dict().items():
         assert torch.equal(value, before[name])

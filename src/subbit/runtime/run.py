@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from subbit.config.resolve import Settings
+from subbit.config.schema import GIVEN
 from subbit.core.errors import ConfigError, RunFolderError
 from subbit.core.json_records import as_json
 from subbit.models.select import restore_frozen
@@ -93,7 +94,8 @@ def run_job(
         if method.personal:
             personal = Networks(problem, settings, workplace.memories, job, state)
             weakref.finalize(personal, for_clients.pop_all().close)  # They are made from the clients' memories.
-    workplace.part()
+    if settings.run.model == GIVEN:  # Whose module it is may change it.
+        workplace.part()
     restore_frozen(workplace.module)
     network = network_of(workplace, method.primary_network, state.next_round)
     main = tuple(event for event in events if isinstance(event, MainRound))
