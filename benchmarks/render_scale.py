@@ -49,7 +49,7 @@ def _line(row: Results) -> tuple[str, ...]:
         f"{row['network']} ({_short(counted['total'])})",
         NAMES[row["way"]],
         f"{counted['trained']:,}",
-        f"{most}{_bytes(up)}",
+        "too many for a frame" if up is None else f"{most}{_bytes(up)}",
         "" if masks else _bytes(counted["down_bytes"]),
         *memory,
         f"{measured['peak_gb']:.2f} GB" if measured else "",
