@@ -13,8 +13,9 @@ from torch import nn
 
 from subbit.core.errors import ModelError
 from subbit.models import FlatModel
+from subbit.models.projected import Projected
 from subbit.models.quantiles import beta_table, normal_table
-from subbit.models.sparse_matrix import Projected, Projection, fan_ins
+from subbit.models.sparse_matrix import Projection, fan_ins
 
 SHAPES = st.tuples(st.integers(1, 60), st.integers(1, 40)).flatmap(
     lambda shape: st.tuples(st.just(shape[0]), st.just(shape[1]), st.integers(1, shape[1]), st.integers(0, 2**64 - 1))
@@ -159,7 +160,7 @@ def test_continuous_weights_are_the_mean_of_drawn_ones() -> None:
 def test_around_a_base_weights_are_base_plus_product() -> None:
     projection, base = make(10, 4, 2, 1), torch.arange(10.0)
     weights = torch.empty(10)
-    Projected(projection, base).place(np.zeros(4, dtype=np.float32), weights)
+    Projected(projection, base).place(torch.zeros(4), weights)
     assert torch.equal(weights, base)
 
 

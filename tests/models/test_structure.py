@@ -70,7 +70,7 @@ def test_the_slope_is_the_gradient(scaled: bool) -> None:
     for place in range(16):
         step = torch.zeros_like(scores)
         step[place] = 1e-6
-        above, below = (group_lasso(scores + sign * step, alive, LAYERS, scaled)[0] for sign in (1, -1))
+        above, below = (float(group_lasso(scores + sign * step, alive, LAYERS, scaled)[0]) for sign in (1, -1))
         assert float(slope[place]) == pytest.approx((above - below) / 2e-6, abs=1e-6)
 
 

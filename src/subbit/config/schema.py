@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from subbit.core.devices import DEVICE, NEEDED
 from subbit.core.values import named, require
 
 AUTO_NAME = "auto"
@@ -102,6 +103,11 @@ class RunConfig:
     """Number of processes that train clients in parallel. Does not change the result."""
     threads: int = 1
     """torch threads per worker. Part of the configuration because it may change the last bits of a matrix product."""
+    device: str = "auto"
+    """Where networks train: cpu, cuda, cuda:1, xpu, mps. `auto`: a GPU if there is one. Workers are spread over the
+    GPUs."""
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    """In which the network computes. What is trained and sent stays float32."""
     cache: Literal["exact", "bfloat16", "off"] = "exact"
     """Keep what frozen layers compute for an example, so that it is computed once. `exact` does not change the result;
     `bfloat16` takes half the memory and rounds."""
@@ -147,6 +153,7 @@ class RunConfig:
             0 <= self.link_latency_ms < math.inf,
             f"link_latency_ms={self.link_latency_ms}: needs 0 or more milliseconds",
         )
+        require(DEVICE.fullmatch(self.device) is not None, f"device={self.device}: {NEEDED}")
         require(0 <= self.cache_gb < math.inf, f"cache_gb={self.cache_gb}: needs 0 or more gigabytes")
         require(0 < self.quorum <= 1, f"quorum={self.quorum}: needs a share above 0, at most 1")
         require(self.head_learning_rate > 0, f"head_learning_rate={self.head_learning_rate}: needs a number above 0")

@@ -46,10 +46,15 @@ def torch_generator(key: int) -> torch.Generator:
 
 
 @contextmanager
-def torch_randomness(key: int) -> Iterator[None]:
-    """Seed torch's global generator, which dropout and other random layers use, and restore it afterwards."""
+def torch_randomness(key: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed torch's global generators of the CPU and of this device, which dropout and other random layers use, and
+    restore them afterwards."""
     import torch
 
-    with torch.random.fork_rng(devices=[]):
+    kind = "cpu" if device is None else device.type
+    elsewhere = [] if device is None or kind == "cpu" else [device]
+    with torch.random.fork_rng(devices=elsewhere, device_type="cuda" if kind == "cpu" else kind):
         torch.default_generator.manual_seed(key & (MASK_64 >> 1))
+        if elsewhere:
+            getattr(torch, kind).manual_seed(key & (MASK_64 >> 1))
         yield

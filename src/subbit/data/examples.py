@@ -105,13 +105,13 @@ class Examples:
     def select(self, indices: Indices) -> Examples:
         """The examples at these positions, in this order."""
         positions = torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64))
-        inputs = self.inputs
+        inputs, there = self.inputs, positions.to(self.labels.device)
         selected = object.__new__(Examples)  # Without the checks: they hold for every part.
         selected.__dict__.update(
-            inputs=inputs.index_select(0, positions)
+            inputs=inputs.index_select(0, there)
             if isinstance(inputs, Tensor)
-            else {name: tensor.index_select(0, positions) for name, tensor in inputs.items()},
-            labels=self.labels.index_select(0, positions),
+            else {name: tensor.index_select(0, there) for name, tensor in inputs.items()},
+            labels=self.labels.index_select(0, there),
             owners=self.owners and tuple(self.owners[position] for position in positions.tolist()),
             rows=self.rows if self.rows is None else self.rows.index_select(0, positions),
         )
@@ -119,6 +119,22 @@ class Examples:
 
     def batch(self, indices: Indices) -> Examples:
         return self.select(indices)
+
+    def to(self, device: torch.device) -> Examples:
+        """The examples on this device. Their row numbers stay on the CPU, where caches are."""
+        if self.labels.device == device:
+            return self
+        inputs = self.inputs
+        there = object.__new__(Examples)
+        there.__dict__.update(
+            inputs=inputs.to(device)
+            if isinstance(inputs, Tensor)
+            else {name: tensor.to(device) for name, tensor in inputs.items()},
+            labels=self.labels.to(device),
+            owners=self.owners,
+            rows=self.rows,
+        )
+        return there
 
     def in_batches(self, size: int) -> Iterator[Examples]:
         """All examples in order, in batches of this size."""

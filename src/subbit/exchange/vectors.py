@@ -34,6 +34,7 @@ from subbit.codecs.dense import Dense
 from subbit.codecs.qsgd import Qsgd
 from subbit.codecs.ternary import Ternary
 from subbit.codecs.topk import with_error_feedback
+from subbit.core.devices import host
 from subbit.core.pieces import choice
 from subbit.core.randomness import derive_key
 from subbit.core.values import require
@@ -145,7 +146,7 @@ class VectorExchange(Exchange):
     def start(self) -> State:
         state: State = {self.name: self.map.start()}
         if self.map.statistics and self.task.flat.statistics is not None:
-            state["statistics"] = self.task.flat.statistics.numpy().copy()
+            state["statistics"] = host(self.task.flat.statistics).copy()
         return state
 
     def broadcast(self, state: State, round_number: int) -> Payloads:
@@ -171,7 +172,7 @@ class VectorExchange(Exchange):
         said = after if self.up.whole else as_float32(after - view[self.name])
         payloads: Payloads = {self.up_name: self.with_feedback(said, view, turn)}
         if self.map.statistics and self.task.flat.statistics is not None:
-            payloads["statistics"] = as_float32(self.task.flat.statistics.numpy() - view["statistics"])
+            payloads["statistics"] = as_float32(host(self.task.flat.statistics) - view["statistics"])
         return payloads, self.map.observed(view[self.name])
 
     def with_feedback(self, change: Vector, view: Any, turn: Turn) -> Vector:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from subbit.core.errors import RunFolderError
 from subbit.core.randomness import derive_key
 from subbit.models import FlatModel
@@ -60,7 +62,9 @@ def open_run(
     if state.phase != "main" or not state.next_round:
         raise RunFolderError(f"{path} has no finished round yet: go on with {folder.how_to_resume()}")
     memories = ClientMemories(folder.memory)
-    workplace = Workplace(problem or build_problem(folder.settings.run), folder.settings, folder.job, memories)
+    workplace = Workplace(
+        problem or build_problem(folder.settings.run), folder.settings, folder.job, memories, torch.device("cpu")
+    )
     network = write_network(workplace, state, client, primary=primary)
     return TrainedRun(workplace, network, client, state.next_round)
 

@@ -73,7 +73,8 @@ def make_client_app(
                 raise FrameError(
                     "client", f"an order for client {assignment.order.client} at the node of partition-id {partition!r}"
                 )
-            reply = take_turn(text, assignment, memory(context), node)
+            device = context.node_config.get("device")  # A node's own business, whatever the server has.
+            reply = take_turn(text, assignment, memory(context), node, None if device is None else str(device))
         except SubbitError as error:
             reply = Reply(0, failure=Failure(getattr(error, "cause", "setup"), str(error)))
         except OSError as error:  # Data or a model cannot be read or cached. Paths stay on the node.
@@ -110,21 +111,26 @@ def count_examples(configuration: str, node: Mapping[str, Any], own: Callable[[]
 
 
 def take_turn(
-    configuration: str, assignment: Assignment, memory: NodeMemory, node: NodeWithData | None = None
+    configuration: str,
+    assignment: Assignment,
+    memory: NodeMemory,
+    node: NodeWithData | None = None,
+    device: str | None = None,
 ) -> Reply:
     from subbit.runtime.client import client_turn
 
-    workplace = _workplace(configuration, assignment.job, node)
+    workplace = _workplace(configuration, assignment.job, node, device)
     workplace.memories = memory.of(assignment.job, personal=workplace.method("main").personal)
     return client_turn(workplace, assignment.order)
 
 
 @lru_cache(maxsize=1)
-def _workplace(configuration: str, job: str, node: NodeWithData | None = None) -> Workplace:
+def _workplace(configuration: str, job: str, node: NodeWithData | None = None, device: str | None = None) -> Workplace:
     """Built once per process: a simulated node takes many turns in one process, a real node one turn per process."""
     import torch
 
     from subbit.config.resolve import resolve_recorded
+    from subbit.core.devices import find_device
     from subbit.runtime.own_nodes import NOTHING_OWN, node_problem
     from subbit.runtime.problem import build_problem
     from subbit.runtime.workplace import Workplace
@@ -135,4 +141,5 @@ def _workplace(configuration: str, job: str, node: NodeWithData | None = None) -
         problem = build_problem(settings.run)
     else:
         problem = node_problem(settings.run, dict(node.config), NOTHING_OWN if node.own is None else node.own())
-    return Workplace(problem, settings, job, share=True)
+    where = find_device(device or settings.run.device)
+    return Workplace(problem, settings, job, device=where, share=True)

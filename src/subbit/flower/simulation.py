@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from subbit.config.resolve import write_toml
+from subbit.core.devices import count_devices, find_device
 from subbit.core.errors import SubbitError
 from subbit.core.plugins import loaded_plugins
 from subbit.runtime.folder import RunFolder
@@ -59,6 +60,7 @@ def simulate(
             outcome.append(error)
 
     workers, threads = folder.settings.run.workers, folder.settings.run.threads
+    gpus = _share_of_gpus(folder.settings.run.device, workers)
     log = logging.getLogger("flwr")
     log.setLevel(logging.WARNING)
     # Flower recommends its own command instead, which leaves a server running afterwards.
@@ -70,7 +72,7 @@ def simulate(
             num_supernodes=problem.clients,
             backend_config={
                 "init_args": {"num_cpus": workers * threads, "log_to_driver": False},
-                "client_resources": {"num_cpus": threads, "num_gpus": 0.0},
+                "client_resources": {"num_cpus": threads, "num_gpus": gpus},
             },
         )
     except RuntimeError as error:
@@ -84,3 +86,10 @@ def simulate(
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]
+
+
+def _share_of_gpus(device: str, workers: int) -> float:
+    """GPUs of CUDA for each process. Ray hides them from processes that ask for none."""
+    if find_device(device).type != "cuda":
+        return 0.0
+    return min(1.0, count_devices("cuda") / workers)

@@ -16,6 +16,8 @@ from torch import Tensor
 
 BLOCK = 1 << 17
 """Values of a block: five vectors of them are 2.5 MB."""
+DEVICE_BLOCK = 1 << 24
+"""Elsewhere the time to start an operation counts, and the memory of its result."""
 
 
 class Optimizer(Protocol):
@@ -31,7 +33,7 @@ def in_blocks(vectors: Sequence[Tensor], gradient: Tensor | Sequence[Tensor]) ->
     """The blocks of the gradient, a vector or its pieces in order, each followed by that part of each vector."""
     pieces, start = [gradient] if isinstance(gradient, Tensor) else gradient, 0
     for piece in pieces:
-        for block in torch.split(piece, BLOCK):
+        for block in torch.split(piece, BLOCK if piece.device.type == "cpu" else DEVICE_BLOCK):
             stop = start + block.numel()
             yield block, *(vector[start:stop] for vector in vectors)
             start = stop
@@ -44,7 +46,8 @@ class BlockedAdam:
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         self.param_groups: list[dict[str, Any]] = [{"params": [trained], **options}]
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
-        self._buffer = torch.empty(min(BLOCK, trained.numel()))
+        block = BLOCK if trained.device.type == "cpu" else DEVICE_BLOCK
+        self._buffer = torch.empty(min(block, trained.numel()), device=trained.device)
 
     @torch.no_grad()
     def step(self, pieces: Sequence[Tensor] | None = None) -> None:

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.devices import host, moved
 from subbit.data.examples import Data
 from subbit.local.blocked import Optimizer
 from subbit.local.trainer import Trainer
@@ -34,20 +35,23 @@ class CentralTrainer(Trainer):
         super().__init__(replace(task, rounds=task.rounds * local.epochs), epoch_by_epoch, bound)
 
     def train(self, trained: Tensor, data: Data, turn: Turn, hooks: Hooks = PLAIN) -> dict[str, float]:
-        optimizer, observed = self.local.make_optimizer(trained), dict[str, float]()
-        _recall(optimizer, trained, turn.memory)
-        for epoch in range(turn.round_number * self.epochs, (turn.round_number + 1) * self.epochs):
-            for group in optimizer.param_groups:
-                group["lr"] = self.local.rate
-            numbered = Turn(epoch, turn.client, turn.memory)
-            observed = super().train(trained, data, numbered, replace(hooks, optimizer=optimizer))
-        _remember(optimizer, trained, turn.memory)
+        observed: dict[str, float] = {}
+        with moved(trained, self.task.flat.device) as there:
+            optimizer = self.local.make_optimizer(there)
+            _recall(optimizer, there, turn.memory)
+            for epoch in range(turn.round_number * self.epochs, (turn.round_number + 1) * self.epochs):
+                for group in optimizer.param_groups:
+                    group["lr"] = self.local.rate
+                numbered = Turn(epoch, turn.client, turn.memory)
+                observed = super().train(there, data, numbered, replace(hooks, optimizer=optimizer))
+            _remember(optimizer, there, turn.memory)
         return observed
 
 
 def _recall(optimizer: Optimizer, trained: Tensor, memory: dict[str, NDArray[Any]]) -> None:
     kept = {
-        name.removeprefix(MOMENT): torch.from_numpy(moment.copy())
+        # The number of the step is read by the CPU.
+        name.removeprefix(MOMENT): torch.from_numpy(moment.copy()).to(trained.device if moment.ndim else "cpu")
         for name, moment in memory.items()
         if name.startswith(MOMENT)
     }
@@ -58,4 +62,4 @@ def _recall(optimizer: Optimizer, trained: Tensor, memory: dict[str, NDArray[Any
 def _remember(optimizer: Optimizer, trained: Tensor, memory: dict[str, NDArray[Any]]) -> None:
     for name, moment in optimizer.state[trained].items():
         if isinstance(moment, Tensor):
-            memory[MOMENT + name] = moment.detach().numpy().copy()
+            memory[MOMENT + name] = host(moment).copy()

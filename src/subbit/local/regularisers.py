@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from subbit.core.devices import host
 from subbit.core.errors import ModelError
 from subbit.core.registry import make_registry, register
 from subbit.core.values import require
@@ -133,8 +134,8 @@ class Moon:
 
 
 def _network(flat: FlatModel, trained: Tensor) -> dict[str, NDArray[np.float32]]:
-    network = {"weights": trained.detach().numpy().copy()}
-    return network if flat.statistics is None else {**network, "statistics": flat.statistics.numpy().copy()}
+    network = {"weights": host(trained).copy()}
+    return network if flat.statistics is None else {**network, "statistics": host(flat.statistics).copy()}
 
 
 class Contrast:
@@ -147,7 +148,8 @@ class Contrast:
         networks: tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]],
         moon: Moon,
     ) -> None:
-        self.task, self.flat, self.head, self.networks = task, task.flat, head, networks
+        self.task, self.flat, self.head = task, task.flat, head
+        self.networks = [{name: task.flat.place(values) for name, values in one.items()} for one in networks]
         self.strength, self.temperature = moon.mu, moon.temperature
 
     def __call__(self, batch: Examples) -> Tensor:
@@ -176,9 +178,9 @@ class Contrast:
         trained, statistics = flat.weights.clone(), None if flat.statistics is None else flat.statistics.clone()
         flat.evaluation_mode()
         for network in self.networks:
-            flat.weights.copy_(torch.from_numpy(network["weights"]))
+            flat.weights.copy_(network["weights"])
             if flat.statistics is not None:
-                flat.statistics.copy_(torch.from_numpy(network["statistics"]))
+                flat.statistics.copy_(network["statistics"])
             features.append(self._forward(batch)[1])
         flat.weights.copy_(trained)
         if flat.statistics is not None and statistics is not None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.devices import moved
 from subbit.core.errors import ConfigError
 from subbit.core.pieces import choice
 from subbit.core.randomness import derive_key
@@ -54,6 +56,9 @@ class Trainer:
             self.regulariser.check(task)
             self._refuse_masks(local)
             if isinstance(local.privacy, Privacy):
+                require(
+                    task.precision == torch.float32, "privacy: gradients of examples are float32; use precision=float32"
+                )
                 self.mechanism = GaussianMechanism(local.privacy, local.batch_size, local.epochs, task)
 
     def _refuse_masks(self, local: LocalWeights) -> None:
@@ -67,24 +72,25 @@ class Trainer:
             )
 
     def train(self, trained: Tensor, data: Data, turn: Turn, hooks: Hooks = PLAIN) -> dict[str, float]:
-        """Train the vector in place; returns observations."""
-        self.map.begin(turn)
-        asked = self.regulariser.begin(self.task, trained, turn)
-        stopping: Stopping | None = None
-        if isinstance(self.local, StoppedLocal):
-            held_out_key = derive_key(self.task.seed, "holdout", 0, turn.client)
-            data, held_out = self.local.split(data, held_out_key)
-            stopping = Stopping(self.local, self.task, held_out, partial(self._write, trained, turn))
-        hooks = replace(
-            hooks,
-            objective=asked.objective or hooks.objective,
-            adjust=asked.adjust or hooks.adjust,
-            backward=hooks.backward if self.mechanism is None else self.mechanism.turn(len(data), turn),
-            constrain=hooks.constrain or self.map.constrain,
-            finished=stopping or hooks.finished,
-        )
-        loss = train_locally(self.task, self.local, self.map.network, trained, data, turn, hooks)
-        self.regulariser.end(self.task, trained, turn)
+        """Train the vector in place; returns observations. This is where it moves to the device of the network."""
+        with moved(trained, self.task.flat.device) as there:
+            self.map.begin(turn)
+            asked = self.regulariser.begin(self.task, there, turn)
+            stopping: Stopping | None = None
+            if isinstance(self.local, StoppedLocal):
+                held_out_key = derive_key(self.task.seed, "holdout", 0, turn.client)
+                data, held_out = self.local.split(data, held_out_key)
+                stopping = Stopping(self.local, self.task, held_out, partial(self._write, there, turn))
+            hooks = replace(
+                hooks,
+                objective=asked.objective or hooks.objective,
+                adjust=asked.adjust or hooks.adjust,
+                backward=hooks.backward if self.mechanism is None else self.mechanism.turn(len(data), turn),
+                constrain=hooks.constrain or self.map.constrain,
+                finished=stopping or hooks.finished,
+            )
+            loss = train_locally(self.task, self.local, self.map.network, there, data, turn, hooks)
+            self.regulariser.end(self.task, there, turn)
         if self.mechanism is not None:
             return {"noise_multiplier": self.mechanism.noise_multiplier(len(data))}
         return {"loss": loss} if stopping is None else {"loss": loss, "epochs": stopping.epochs}

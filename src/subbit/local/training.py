@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.devices import number
 from subbit.core.errors import SubbitError
 from subbit.core.pieces import choice
 from subbit.core.randomness import derive_key, torch_randomness
@@ -21,6 +22,7 @@ from subbit.core.values import require
 from subbit.data.batches import batches
 from subbit.data.examples import Data, Examples
 from subbit.local.blocked import BlockedAdam, BlockedSgd, Optimizer
+from subbit.local.loss_scale import LossScale
 from subbit.local.optimizers import Adam, OptimizerPiece
 from subbit.models.reparametrisation import Identity, Reparametrisation
 from subbit.models.task import Task, Turn
@@ -121,9 +123,13 @@ def train_locally(
     trained.grad = flat.gradient if network.elementwise else torch.zeros_like(trained)
     # A step of the weights themselves needs no copies. A turn's own `backward` may change the weights in passing.
     in_place = isinstance(network, Identity) and hooks.backward is None
+    scale = LossScale(flat, objective) if task.precision == torch.float16 and hooks.backward is None else None
+    if scale is not None:
+        compute = scale.backward
     optimizer = hooks.optimizer or settings.make_optimizer(trained)
     take_step: Callable[[], object] = optimizer.step
-    if in_place and not _needs_whole_gradient(settings, hooks) and isinstance(optimizer, BlockedAdam | BlockedSgd):
+    whole = scale is not None or _needs_whole_gradient(settings, hooks)
+    if in_place and not whole and isinstance(optimizer, BlockedAdam | BlockedSgd):
         pieces: list[Tensor] = []
         compute, take_step = partial(_backward_in_pieces, task, objective, pieces), partial(optimizer.step, pieces)
     base_rates = [group["lr"] for group in optimizer.param_groups]
@@ -139,7 +145,8 @@ def train_locally(
         task.prepare(data)
     step, mean_loss = 0, 0.0
     steps = settings.epochs * math.ceil(len(data) / settings.batch_size)
-    with torch_randomness(derive_key(seed, "module", *where)), flat.training(trained) if in_place else nullcontext():
+    randomness = torch_randomness(derive_key(seed, "module", *where), flat.device)
+    with randomness, flat.training(trained) if in_place else nullcontext():
         for epoch in range(settings.epochs):
             losses = []
             for chosen in settings.draw_batches(len(data), derive_key(seed, "batches", *where, epoch)):
@@ -151,6 +158,10 @@ def train_locally(
                 loss = compute(batch)
                 if not math.isfinite(loss):
                     raise TrainingError(f"the loss is {loss} in step {step}: a smaller learning_rate may help")
+                losses.append(loss)
+                step += 1
+                if scale is not None and not scale.usable:
+                    continue
                 if not in_place:
                     network.pull_back(flat.gradient, trained, trained.grad)
                 with torch.no_grad():
@@ -164,8 +175,6 @@ def train_locally(
                 if hooks.constrain is not None:
                     with torch.no_grad():
                         hooks.constrain(trained)
-                losses.append(loss)
-                step += 1
             mean_loss = sum(losses) / max(1, len(losses))
             if hooks.finished is not None and hooks.finished(epoch, mean_loss):
                 break
@@ -179,14 +188,13 @@ def _needs_whole_gradient(settings: Local, hooks: Hooks) -> bool:
 
 def _divide_by_root_mean_square(gradient: Tensor) -> None:
     scale = gradient.square().mean().sqrt()
-    if scale > 0:
-        gradient.div_(scale)
+    gradient.div_(torch.where(scale > 0, scale, 1.0))
 
 
 def _backward(task: Task, objective: Callable[[Examples], Tensor], batch: Examples) -> float:
     loss = objective(batch)
     task.flat.backward(loss)
-    return float(loss.item())
+    return number(loss)
 
 
 def _backward_in_pieces(
@@ -195,4 +203,4 @@ def _backward_in_pieces(
     """Leaves the gradient in `pieces`, as autograd made them, for an optimiser that can take it so."""
     loss = objective(batch)
     pieces[:] = task.flat.gradient_pieces(loss)
-    return float(loss.item())
+    return number(loss)

@@ -162,7 +162,7 @@ class Mask(BoundMap):
                 factor = (thresholds[part] / FULL).astype(np.float32)
             else:
                 factor = unpack_bits(bits[part.start // 8 :], part.stop - part.start).astype(np.float32)
-            torch.mul(self.frozen[part], torch.from_numpy(factor), out=self.task.flat.weights[part])
+            torch.mul(self.frozen[part], self.task.flat.place(factor), out=self.task.flat.weights[part])
 
 
 def scores_of_thresholds(thresholds: Thresholds) -> Tensor:

@@ -26,9 +26,10 @@ from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.maps.bound import FULL, BoundMap, added, as_thresholds
 from subbit.maps.masks import Network, select_blocks
+from subbit.models.projected import Projected
 from subbit.models.quantiles import beta_table
 from subbit.models.select import parameter_kinds
-from subbit.models.sparse_matrix import Projected, Projection, fan_ins
+from subbit.models.sparse_matrix import Projection, fan_ins
 from subbit.models.task import Task, Turn
 
 
@@ -100,7 +101,7 @@ class ProjectedBits(BoundMap):
         if self.around_initial:
             middle = np.empty(weights, dtype=np.float32)
             self.projection.multiply(np.full(self.size, 0.5, dtype=np.float32), middle)
-            base = task.flat.initial - torch.from_numpy(middle)
+            base = task.flat.initial - task.flat.place(middle)
         self.network = Projected(self.projection, base, training=piece.training, gate=piece.gate)
         self.primary = piece.evaluation
         # A client that has drawn another Q rejects the broadcast.
@@ -171,7 +172,7 @@ class ProjectedBits(BoundMap):
             values = (thresholds >= 1 << 31).astype(np.float32)
         else:
             values = unpack_bits(sample_bits(thresholds, key), self.size).astype(np.float32)
-        self.network.place(values, self.task.flat.weights)
+        self.network.place(self.task.flat.place(values), self.task.flat.weights)
 
 
 def probabilities(thresholds: Thresholds) -> Vector:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from subbit.codecs import Vector
+from subbit.core.devices import host
 from subbit.core.pieces import choice
 from subbit.core.registry import register
 from subbit.maps.bound import BoundMap, MapPiece
@@ -38,11 +39,11 @@ class Weights(BoundMap):
         self.statistics = task.flat.statistics is not None
 
     def start(self) -> Vector:
-        weights: Vector = self.flat.weights.detach().numpy().copy()
+        weights: Vector = host(self.flat.weights).copy()
         return weights
 
     def known(self) -> Vector:
-        weights: Vector = self.flat.initial.numpy().copy()
+        weights: Vector = host(self.flat.initial).copy()
         return weights
 
     def write(self, vector: Vector, network: str, key: int) -> None:

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from subbit.codecs import Vector
+from subbit.core.devices import host, number
 from subbit.core.errors import ModelError
 from subbit.data.examples import Data
 from subbit.exchange.exchange import Payloads, Update
@@ -78,15 +79,15 @@ class Binary(BoundMap):
         self.binary = binarised_places(task.flat)
         self.signs = int(self.binary.sum())
         scales = mean_sizes(task.flat) if piece.scale == "layer" else torch.ones(self.size)
-        self.network = BinaryWeights(self.binary, scales)
-        self._latents = (task.flat.initial / scales).clamp(-1, 1)[self.binary]
-        self.real = self.split(task.flat.weights)[1].size
+        self.network = BinaryWeights(self.binary.to(self.flat.device), scales.to(self.flat.device))
+        self._latents = (task.flat.initial.cpu() / scales).clamp(-1, 1)[self.binary]
+        self.real = self.split(task.flat.weights.cpu())[1].size
 
     def latents(self) -> Tensor:
         return self._latents
 
     def start(self) -> Vector:
-        start: Vector = self.join(self._latents, self.split(self.flat.weights)[1]).numpy()
+        start: Vector = self.join(self._latents, self.split(self.flat.weights.cpu())[1]).numpy()
         return start
 
     def join(self, latents: Tensor, real: Vector) -> Tensor:
@@ -100,14 +101,14 @@ class Binary(BoundMap):
     def split(self, trained: Tensor) -> tuple[Tensor, Vector]:
         real: Vector = trained.detach()[~self.binary].numpy()
         if self.flat.statistics is not None:
-            real = np.concatenate([real, self.flat.statistics.numpy()])
+            real = np.concatenate([real, host(self.flat.statistics)])
         return trained[self.binary], real
 
     def constrain(self, trained: Tensor) -> object:
         return self.network.clip_(trained)
 
     def write(self, vector: Vector, network: str, key: int) -> None:
-        values, weights = torch.from_numpy(vector), self.flat.weights
+        values, weights = self.flat.place(vector), self.flat.weights
         if network == "mean":
             self.network.scaled(values, weights)
         else:
@@ -185,5 +186,5 @@ def binarised_places(flat: FlatModel) -> Tensor:
 
 def mean_sizes(flat: FlatModel) -> Tensor:
     """For every place, the mean magnitude of its tensor's initial weights; 1 where these are all zero."""
-    means = [float(tensor.abs().double().mean()) or 1.0 for tensor in flat.template.views(flat.initial)]
+    means = [number(tensor.abs().double().mean()) or 1.0 for tensor in flat.template.views(flat.initial.cpu())]
     return torch.from_numpy(np.repeat(means, flat.template.counts).astype(np.float32))

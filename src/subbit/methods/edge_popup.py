@@ -80,7 +80,7 @@ class Popup(BoundMap):
         return start
 
     def write(self, vector: Vector, network: str, key: int) -> None:
-        self.network.write(torch.from_numpy(vector), self.task.flat.weights, key)
+        self.network.write(self.task.flat.place(vector), self.task.flat.weights, key)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from subbit.codecs.codec import Bits
 from subbit.codecs.packed import pack_bits
+from subbit.core.devices import host, moved
 from subbit.data.examples import Data
 from subbit.exchange.exchange import Update
 from subbit.local.training import Hooks, train_locally
@@ -76,9 +77,10 @@ class FedMask(Method[FedMaskParameters]):
         """Train without a structure, then choose the client's structure from the resulting scores."""
         pruning, structures, everything = self.parameters.pruning, self.map.structures, self.map.network
         settings, after = replace(self.parameters.local, epochs=pruning.prune_epochs), start.clone()
-        train_locally(self.task, settings, everything, after, data, turn, Hooks(constrain=everything.clamp_))
+        with moved(after, self.task.flat.device) as there:
+            train_locally(self.task, settings, everything, there, data, turn, Hooks(constrain=everything.clamp_))
         merit = (after - start).abs() if pruning.saliency == "change" else torch.sigmoid(after)
-        magnitude = np.abs(self.map.frozen.numpy()[structures.places])
+        magnitude = np.abs(host(self.map.frozen)[structures.places])
         return pack_bits(structures.prune(magnitude * merit.numpy()[structures.places], magnitude))
 
     def _train(self, start: Tensor, structure: Booleans, data: Data, turn: Turn) -> tuple[Tensor, float]:
@@ -90,7 +92,9 @@ class FedMask(Method[FedMaskParameters]):
             gradient.add_(slope, alpha=local.lasso)
 
         hooks = Hooks(constrain=network.clamp_, adjust=add_lasso if local.lasso else None)
-        return trained, train_locally(self.task, local, network, trained, data, turn, hooks)
+        with moved(trained, self.task.flat.device) as there:
+            loss = train_locally(self.task, local, network, there, data, turn, hooks)
+        return trained, loss
 
     def personalise(self, view: View, data: Data, turn: Turn) -> None:
         memory = turn.memory

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -65,8 +64,8 @@ class MaskedNetwork(BoundMap):
         """The map from the trained vector to the weights of a client with this structure."""
         alive = np.zeros(self.size, dtype=np.float32)
         alive[self.masked] = structure
-        soft, real = self.local.forward == "soft", torch.from_numpy(self.real)
-        return HardMask(self.frozen, torch.from_numpy(alive), real, self.local.real_rate, soft)
+        soft, real = self.local.forward == "soft", self.task.flat.place(self.real)
+        return HardMask(self.frozen, self.task.flat.place(alive), real, self.local.real_rate, soft)
 
     def joined(self, scores: NDArray[Any], real: Any) -> Vector:
         """Join scores and real values into one vector."""
@@ -81,7 +80,7 @@ class MaskedNetwork(BoundMap):
 
     def write(self, vector: Vector, network: str, key: int) -> None:
         """Write the network that is sent and deployed: a one where the score is not negative."""
-        self.network.write_hard(torch.from_numpy(vector), self.task.flat.weights)
+        self.network.write_hard(self.task.flat.place(vector), self.task.flat.weights)
 
     def write_mask(self, mask: Booleans, real: Any) -> None:
         """Write the network with exactly this mask."""

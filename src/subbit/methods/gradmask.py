@@ -28,13 +28,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
 from subbit.codecs import Shared, Vector, make_codec
 from subbit.codecs.packed import pack_bits, unpack_bits
 from subbit.codecs.topk import TopK
+from subbit.core.devices import host, moved
 from subbit.core.randomness import NOBODY, derive_key
 from subbit.core.values import require
 from subbit.data.examples import Data
@@ -155,27 +155,28 @@ class GradMask(Method[GradMaskParameters]):
 
     def _train_under_masks(self, trained: Tensor, view: Payloads, data: Data, turn: Turn) -> dict[str, float]:
         local, optimizer = self.parameters.local, self.parameters.local.optimizer
-        sparse = SparseSGDM(
-            trained,
-            self._frozen(trained, view, data, turn, epoch=0),
-            local.rate,
-            optimizer.momentum,
-            optimizer.weight_decay,
-            self.masking.mask_momentum,
-        )
+        with moved(trained, self.task.flat.device) as there:
+            sparse = SparseSGDM(
+                there,
+                self._frozen(there, view, data, turn, epoch=0),
+                local.rate,
+                optimizer.momentum,
+                optimizer.weight_decay,
+                self.masking.mask_momentum,
+            )
 
-        def change_mask(epoch: int, loss: float) -> bool:
-            if self.masking.mask_every == "epoch" and epoch + 1 < local.epochs:
-                sparse.freeze(self._frozen(trained, view, data, turn, epoch + 1))
-                self.task.flat.training_mode()
-            return False
+            def change_mask(epoch: int, loss: float) -> bool:
+                if self.masking.mask_every == "epoch" and epoch + 1 < local.epochs:
+                    sparse.freeze(self._frozen(there, view, data, turn, epoch + 1))
+                    self.task.flat.training_mode()
+                return False
 
-        return self.trainer.train(trained, data, turn, Hooks(finished=change_mask, optimizer=sparse))
+            return self.trainer.train(there, data, turn, Hooks(finished=change_mask, optimizer=sparse))
 
     def _frozen(self, weights: Tensor, view: Payloads, data: Data, turn: Turn, epoch: int) -> Tensor:
         """Where the weights must not change, given their values at the start of the epoch."""
         where = (turn.round_number, turn.client, epoch)
-        return torch.from_numpy(~self._active(weights.numpy(), view, data, where))
+        return self.task.flat.place(~self._active(host(weights), view, data, where))
 
     # Server side: aggregates dense changes, as for all weights.
 

@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from subbit.aggregate import WeightedMean
 from subbit.codecs import Shared, make_codec
+from subbit.core.devices import host, number
 from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key
 from subbit.data.batches import batches
@@ -80,7 +81,7 @@ class HeadMethod(Method[HeadParameters]):
         return None
 
     def start(self) -> State:
-        return {"head": self.task.flat.weights.detach().numpy().copy()}
+        return {"head": host(self.task.flat.weights).copy()}
 
     def broadcast(self, state: State, round_number: int) -> Payloads:
         return {}
@@ -118,8 +119,8 @@ class HeadMethod(Method[HeadParameters]):
         try:
             with torch.no_grad():
                 for batch in data.in_batches(FEATURE_BATCH):
-                    self.task.outputs(batch)
-                    found.append((seen.pop(), batch.labels))
+                    self.task.outputs(batch.to(self.task.flat.device))
+                    found.append((torch.from_numpy(host(seen.pop().float())), batch.labels))
                     seen.clear()
         finally:
             handle.remove()
@@ -161,7 +162,7 @@ class Probe(Fit):
     def train(self, data: Data, turn: Turn) -> Update:
         (features, labels), loss = self.method.features(data), torch.zeros(())
         local, head = self.method.parameters.local, self.method.head
-        trained = torch.cat([head.weight.detach().flatten(), head.bias.detach()]).requires_grad_()
+        trained = torch.from_numpy(np.concatenate([host(head.weight).ravel(), host(head.bias)])).requires_grad_()
         optimizer = Adam().make(trained, local.rate)
         for epoch in range(local.epochs):
             key = derive_key(self.task.seed, "probe-batches", turn.round_number, turn.client, epoch)
@@ -174,11 +175,11 @@ class Probe(Fit):
         return Update(
             {"head": head_vector(self.task, *_weight_and_bias(trained, head))},
             len(data),
-            {"loss": float(loss.detach())},
+            {"loss": number(loss)},
         )
 
     def examine(self, payloads: Payloads, examples: int) -> None:
-        check_within(payloads["head"], FAR * max(1.0, largest(self.task.flat.initial.numpy())), "head")
+        check_within(payloads["head"], FAR * max(1.0, largest(host(self.task.flat.initial))), "head")
 
     def add(self, accumulator: WeightedMean, payloads: Payloads, examples: int) -> None:
         accumulator.add(payloads["head"], examples)

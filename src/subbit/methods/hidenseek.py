@@ -79,7 +79,7 @@ class Survivors(BoundMap):
         places = surviving_places(task.flat, ones, piece.keep, piece.prune_iterations, per_tensor)
         self.size = self.signs = len(places)
         self.vector = "signs-" + blake2b(places.astype("<i8").tobytes(), digest_size=4).hexdigest()
-        self.network = SignMask(task.flat.initial, torch.from_numpy(places))
+        self.network = SignMask(task.flat.initial, task.flat.place(places))
 
     def latents(self) -> Tensor:
         start = self.piece.score_init
@@ -104,7 +104,7 @@ class Survivors(BoundMap):
         return trained.clamp_(-1, 1)
 
     def write(self, vector: Vector, network: str, key: int) -> None:
-        scores, weights = torch.from_numpy(vector), self.task.flat.weights
+        scores, weights = self.task.flat.place(vector), self.task.flat.weights
         if network == "mean":
             self.network.scaled(scores, weights)
         else:

@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 
 from subbit.codecs import Vector
+from subbit.core.devices import host
 from subbit.core.errors import ModelError
 from subbit.core.values import require
 from subbit.data.examples import Data
@@ -66,16 +67,16 @@ class CommonLayers(BoundMap):
         self.network = Identity(self.size)
 
     def start(self) -> Vector:
-        weights: Vector = self.flat.weights.detach().numpy()[self.common]
+        weights: Vector = host(self.flat.weights)[self.common]
         return weights
 
     def known(self) -> Vector:
-        weights: Vector = self.flat.initial.numpy()[self.common]
+        weights: Vector = host(self.flat.initial)[self.common]
         return weights
 
     def write(self, vector: Vector, network: str, key: int) -> None:
         """Write the network of a new client: the shared layers over the initial lower layers."""
-        weights = self.flat.initial.numpy().copy()
+        weights = host(self.flat.initial).copy()
         weights[self.common] = vector
         self.flat.weights.detach().copy_(torch.from_numpy(weights))
 
@@ -104,7 +105,7 @@ class LgFedAvg(Method[LgFedAvgParameters]):
         self.trainer = Trainer(task, parameters.local, Weights(task))
         self.exchange: VectorExchange = VectorExchange(task, parameters, self.map)
         # Training writes running statistics into the module, so the initial ones are copied before the first turn.
-        self._statistics = None if task.flat.statistics is None else task.flat.statistics.numpy().copy()
+        self._statistics = None if task.flat.statistics is None else host(task.flat.statistics).copy()
 
     def train(self, view: dict[str, Vector], data: Data, turn: Turn) -> Update:
         own = self._own(view, turn)
@@ -113,7 +114,7 @@ class LgFedAvg(Method[LgFedAvgParameters]):
         observed = self.trainer.train(trained, data, turn)
         turn.memory["lower"] = trained.numpy()[~self.common]
         if self.task.flat.statistics is not None:
-            turn.memory["statistics"] = self.task.flat.statistics.numpy().copy()
+            turn.memory["statistics"] = host(self.task.flat.statistics).copy()
         payloads, _ = self.exchange.say(view, trained[torch.from_numpy(self.common)], turn)
         return Update(payloads, len(data), observed)
 
@@ -122,7 +123,7 @@ class LgFedAvg(Method[LgFedAvgParameters]):
 
     def _own(self, view: dict[str, Any], turn: Turn) -> dict[str, Vector]:
         """The client's network: its lower layers (the initial ones in its first turn) and the shared last layers."""
-        weights = self.task.flat.initial.numpy().copy()
+        weights = host(self.task.flat.initial).copy()
         if "lower" in turn.memory:
             weights[~self.common] = turn.memory["lower"]
         weights[self.common] = view["weights"]

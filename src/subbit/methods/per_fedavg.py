@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
+from subbit.core.devices import moved, number
 from subbit.core.randomness import derive_key
 from subbit.core.values import require
 from subbit.data.batches import batches
@@ -103,7 +104,7 @@ class PerFedAvg(Method[PerFedAvgParameters]):
         flat.zero_gradient()
         loss = self.task.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.item())
+        return number(loss)
 
     def personalise(self, view: Any, data: Data, turn: Turn) -> None:
         self.write(view)
@@ -115,7 +116,8 @@ class PerFedAvg(Method[PerFedAvgParameters]):
             batch_size=local.batch_size, optimizer=Sgd(momentum=0.0), learning_rate=parameters.inner_rate
         )
         trained = torch.from_numpy(view["weights"].copy())
-        train_locally(self.task, adaptation, self.map.network, trained, data, turn)
+        with moved(trained, self.task.flat.device) as there:
+            train_locally(self.task, adaptation, self.map.network, there, data, turn)
         with torch.no_grad():
             self.task.flat.weights.copy_(trained)
 

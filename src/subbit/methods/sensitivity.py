@@ -84,7 +84,7 @@ class LeastSensitive:
         if data is None:
             raise TypeError("sensitivities are measured on examples")
         flat.attach()
-        torch.mul(weights, torch.where(torch.from_numpy(kept), 1.0, self.damping), out=flat.weights)
+        flat.weights.copy_(weights * torch.where(torch.from_numpy(kept), 1.0, self.damping))
         flat.evaluation_mode()
         order = numpy_generator(derive_key(scene.key, "examples")).permutation(len(data))[: self.calibration_examples]
         size = 1 if self.fisher == "per-sample" else scene.batch_size
@@ -93,9 +93,10 @@ class LeastSensitive:
         squares = torch.zeros(weights.numel(), dtype=torch.float64)
         for piece in pieces:
             flat.zero_gradient()
-            self._backward(scene, data.batch(piece), generator)
+            self._backward(scene, data.batch(piece).to(flat.device), generator)
             # In float64: the square of a gradient of 1e-23 is 0 in float32 and would tie with that of a dead weight.
-            squares.addcmul_(flat.gradient.double(), flat.gradient.double())
+            gradient = flat.gradient.cpu().double()
+            squares.addcmul_(gradient, gradient)
         if not bool(torch.isfinite(squares).all()):
             raise TrainingError("a gradient in calibration is not a finite number: no sensitivity can be had from it")
         return (squares / max(1, len(pieces))).numpy()
@@ -108,7 +109,8 @@ class LeastSensitive:
             raise TrainingError("an output of the network in calibration is not a finite number")
         if self.fisher_labels == "model" and isinstance(objective, Classification):
             chances = logits_of(outputs).detach().softmax(dim=1)
-            batch = replace(batch, labels=torch.multinomial(chances, 1, generator=generator).squeeze(1))
+            drawn = torch.multinomial(chances.cpu(), 1, generator=generator).squeeze(1)
+            batch = replace(batch, labels=drawn.to(batch.labels.device))
         objective.loss(outputs, batch).backward()  # type: ignore[no-untyped-call]
 
 

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from subbit.aggregate import WeightedMean
+from subbit.core.devices import host
 from subbit.data.examples import Data
 from subbit.exchange.exchange import Part, Payloads, State, Update
 from subbit.local.trainer import Trainer
@@ -59,7 +60,7 @@ class Standalone(Method[StandaloneParameters]):
         self.trainer = Trainer(task, parameters.local, self.map)
         # Training writes running statistics into the module, so the initial ones are copied before the first turn.
         statistics = task.flat.statistics
-        self._statistics = None if statistics is None else statistics.numpy().copy()
+        self._statistics = None if statistics is None else host(statistics).copy()
 
     def down_parts(self) -> tuple[Part, ...]:
         return ()
@@ -74,22 +75,22 @@ class Standalone(Method[StandaloneParameters]):
         observed = self.trainer.train(trained, data, turn)
         turn.memory["weights"] = trained.numpy()
         if self.task.flat.statistics is not None:
-            turn.memory["statistics"] = self.task.flat.statistics.numpy().copy()
+            turn.memory["statistics"] = host(self.task.flat.statistics).copy()
         return Update({}, len(data), observed)
 
     def personalise(self, view: Any, data: Data, turn: Turn) -> None:
         self.write(self._own(turn))
 
     def _own(self, turn: Turn) -> dict[str, NDArray[Any]]:
-        start = {"weights": self.task.flat.initial.numpy()}
+        start = {"weights": host(self.task.flat.initial)}
         if self._statistics is not None:
             start["statistics"] = self._statistics
         return {name: turn.memory.get(name, vector) for name, vector in start.items()}
 
     def start(self) -> State:
         flat = self.task.flat
-        state: State = {"weights": flat.weights.detach().numpy().copy()}
-        return state if flat.statistics is None else {**state, "statistics": flat.statistics.numpy().copy()}
+        state: State = {"weights": host(flat.weights).copy()}
+        return state if flat.statistics is None else {**state, "statistics": host(flat.statistics).copy()}
 
     def broadcast(self, state: State, round_number: int) -> Payloads:
         return {}

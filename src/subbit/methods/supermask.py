@@ -22,6 +22,7 @@ from torch import Tensor
 
 from subbit.aggregate import WeightedMean
 from subbit.codecs import Vector, make_codec
+from subbit.core.devices import number
 from subbit.core.randomness import derive_key
 from subbit.core.values import require
 from subbit.data.examples import Data
@@ -93,7 +94,7 @@ class Coins(BoundMap):
         return max(SCORE_LIMIT, largest(self.start()))
 
     def write(self, vector: Vector, network: str, key: int) -> None:
-        scores, weights = torch.from_numpy(vector), self.task.flat.weights
+        scores, weights = self.task.flat.place(vector), self.task.flat.weights
         if network == "expected":
             self.network.expected(scores, weights)
         elif network == "thresholded":
@@ -145,7 +146,9 @@ class Supermask(Method[SupermaskParameters]):
         right = np.zeros(self.best_of, dtype=np.float32)
         if turn.round_number + 1 == self.task.rounds:  # Needed in the last round only.
             for candidate in range(self.best_of):
-                self.map.network.write(scores, self.task.flat.weights, self._candidate_key(candidate))
+                self.map.network.write(
+                    scores.to(self.task.flat.device), self.task.flat.weights, self._candidate_key(candidate)
+                )
                 right[candidate] = self._share_right(data)
         return Update({**payloads, CANDIDATES: right}, len(data), observed)
 
@@ -159,9 +162,10 @@ class Supermask(Method[SupermaskParameters]):
         self.task.flat.evaluation_mode()
         with torch.no_grad():
             tallies = (
-                self.task.objective.tally(self.task.outputs(batch), batch) for batch in data.in_batches(CANDIDATE_BATCH)
+                self.task.objective.tally(self.task.outputs(batch), batch)
+                for batch in self.task.in_batches(data, CANDIDATE_BATCH)
             )
-            return sum(float(tally[:, 0].sum()) for tally in tallies) / len(data)
+            return sum(number(tally[:, 0].sum()) for tally in tallies) / len(data)
 
     def examine(self, view: Any, payloads: Payloads, examples: int, client: int) -> None:
         self.exchange.examine(view, payloads, examples, client)

@@ -28,6 +28,7 @@ def find_prefix(flat: FlatModel, also_changed: Sequence[str], inputs: Tensor) ->
     module = flat.module
     if len(inputs) < max(PROBES):
         return None
+    inputs = inputs.to(flat.device)
     flat.attach()
     flat.evaluation_mode()
     touched = touched_modules(flat, {*flat.template.names, *also_changed})
@@ -88,7 +89,7 @@ def _skipped(one: Call, two: Call) -> Skipped | None:
         dimensions = [_growth(small, big) for small, big in zip(value.shape, larger.shape, strict=True)]
         if not value.is_floating_point() or None in dimensions:
             return None
-        values.append(NanTensor(value.dtype, tuple(each for each in dimensions if each is not None)))
+        values.append(NanTensor(value.dtype, value.device, tuple(each for each in dimensions if each is not None)))
     return Skipped(one.module, structure, tuple(values))
 
 
@@ -116,7 +117,7 @@ def _leaves(module: nn.Module, cut: nn.Module, skipped: list[Skipped], inputs: T
                 if prefix is None:
                     module(inputs[:examples])
                 else:
-                    prefix.outputs(inputs[:examples], torch.empty(examples, 0))
+                    prefix.outputs(inputs[:examples], inputs.new_empty((examples, 0), dtype=torch.float32))
         finally:
             handle.remove()
         return seen[0]

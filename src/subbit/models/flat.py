@@ -19,8 +19,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
@@ -97,6 +99,14 @@ class FlatModel:
             views = self.statistics_template.views(self.statistics)
             for buffer, view in zip(self._statistics_buffers, views, strict=True):
                 buffer.data = view
+
+    @property
+    def device(self) -> torch.device:
+        return self.weights.device
+
+    def place(self, values: NDArray[Any]) -> Tensor:
+        """The values of an array on the device of the model."""
+        return torch.from_numpy(values).to(self.device)
 
     @contextmanager
     def training(self, vector: Tensor) -> Iterator[None]:

@@ -71,7 +71,7 @@ def frozen_weights(
     weighted neural network?", CVPR 2020. Without it the logits of a masked network are small, the loss is nearly linear
     in them, and training stops at class means.
     """
-    frozen, generator = initial.clone(), torch_generator(key)
+    frozen, generator = initial.cpu().clone(), torch_generator(key)
     for layer, share in zip(layers, shares, strict=True):
         weights = frozen[layer.offset : layer.offset + layer.size]
         size = math.sqrt(2 / (share * layer.columns * layer.cells))
@@ -79,4 +79,4 @@ def frozen_weights(
             weights.copy_(torch.where(weights >= 0, size, -size))
         else:
             weights.normal_(0.0, size, generator=generator)
-    return frozen
+    return frozen.to(initial.device)

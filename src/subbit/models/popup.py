@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from subbit.core.devices import number
 from subbit.core.errors import ModelError
 from subbit.models.reparametrisation import BernoulliMask, Reparametrisation
 from subbit.models.template import Template
@@ -41,13 +42,21 @@ class TopMask(Reparametrisation):
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
         scores, views = self.template.views(trained.detach()), self.template.views(weights)
         for score, view, kept in zip(scores, views, self.kept_counts, strict=True):
-            view.copy_(torch.from_numpy(largest(score.abs().flatten().numpy(), kept)).view(view.shape))
+            view.copy_(_kept(score.abs().flatten(), kept).view(view.shape))
         weights.mul_(self.initial)
 
     def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
         torch.mul(gradient, self.initial, out=out)
         # sign(0) counts as 1, or a score of zero would never change.
         out.mul_(torch.where(trained.detach() >= 0, 1.0, -1.0))
+
+
+def _kept(magnitudes: Tensor, count: int) -> Tensor:
+    """Mask of exactly `count` largest values; ties go to the lower index."""
+    if magnitudes.device.type == "cpu":
+        return torch.from_numpy(largest(magnitudes.numpy(), count))
+    chosen = torch.sort(magnitudes, descending=True, stable=True).indices[:count]
+    return torch.zeros_like(magnitudes, dtype=torch.bool).index_fill_(0, chosen, True)
 
 
 def kept_count(count: int, keep: float) -> int:
@@ -71,9 +80,9 @@ class RescaledMask(BernoulliMask):
 
     def __init__(self, initial: Tensor, template: Template) -> None:
         super().__init__(torch.ones_like(initial))
-        self.frozen = initial.clone()
+        self._weights = initial.clone()
         self.template = template
-        self._factors = torch.zeros_like(self.frozen)
+        self._factors = torch.zeros_like(self._weights)
 
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
         super().write(trained, weights, key)
@@ -89,9 +98,10 @@ class RescaledMask(BernoulliMask):
 
     def _scale(self, weights: Tensor) -> None:
         """Scale bits (or their probabilities) to weights and keep the factors for the gradient of the same step."""
-        views = (self.template.views(vector) for vector in (weights, self.frozen, self._factors))
+        views = (self.template.views(vector) for vector in (weights, self._weights, self._factors))
         for bits, frozen, factors in zip(*views, strict=True):
-            ones = float(bits.sum(dtype=torch.float64)) or 1.0  # Without any ones every weight is zero anyway.
+            # On the CPU, since not every device has float64. Without any ones every weight is zero anyway.
+            ones = number(bits.cpu().sum(dtype=torch.float64)) or 1.0
             torch.mul(frozen, bits.numel() / ones, out=factors)
         weights.mul_(self._factors)
 
@@ -118,6 +128,6 @@ def signed_weights(
         if view.dim() < 2:
             continue  # It has no fan-in, and the constant of its layer would be far too large.
         fan_in = math.prod(view.shape[1:])
-        size = float(view.std(correction=0)) if spread == "deviation" else gain / math.sqrt(share * fan_in)
+        size = number(view.std(correction=0)) if spread == "deviation" else gain / math.sqrt(share * fan_in)
         view.copy_(torch.where(view >= 0, size, -size))
     return signed

@@ -68,6 +68,7 @@ class Skipped:
 @dataclass(frozen=True)
 class NanTensor:
     dtype: torch.dtype
+    device: torch.device
     dimensions: tuple[tuple[int, int], ...]
 
 
@@ -75,7 +76,8 @@ def _poison(value: Any, examples: int) -> Any:
     if not isinstance(value, NanTensor):
         return value
     shape = [each * examples + fixed for each, fixed in value.dimensions]
-    return torch.full((1,), torch.nan, dtype=value.dtype).expand(shape)  # No memory, whatever the shape.
+    one = torch.full((1,), torch.nan, dtype=value.dtype, device=value.device)
+    return one.expand(shape)  # No memory, whatever the shape.
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class PrefixCache:
 
     def open(self, prefix: Prefix, store: CacheStore) -> None:
         self._prefix, self._store, self._compared = prefix, store, {}
+        self._device = next(self.module.parameters()).device
 
     def prepare(self, data: Examples) -> None:
         """Compute what is not yet kept for these examples."""
@@ -48,15 +49,16 @@ class PrefixCache:
             # Always in batches of one size, filled up with repetitions.
             padded = chosen.repeat(-(-FILL // max(1, len(chosen))))[:FILL]
             if len(padded):
-                values = self._prefix.capture(data.tensor.index_select(0, padded))[: len(chosen)]
-                self._store.keep(data.rows.index_select(0, chosen), values)
+                inputs = data.tensor
+                values = self._prefix.capture(inputs.index_select(0, padded.to(inputs.device)).to(self._device))
+                self._store.keep(data.rows.index_select(0, chosen), values[: len(chosen)].cpu())
 
     def outputs(self, batch: Examples) -> Any:
         """The module's outputs for the batch."""
         if self._prefix is None or self._store is None or batch.rows is None or not len(batch):
             return self._whole(batch)
         self.prepare(batch)
-        values = self._store.values.index_select(0, batch.rows).float()
+        values = self._store.values.index_select(0, batch.rows).to(self._device).float()
         if self._store.exact and not self._same(self._prefix, batch, values):
             return self._whole(batch)
         outputs = self._prefix.outputs(batch.tensor, values)

@@ -42,7 +42,7 @@ def surviving_places(
     `per_tensor` keeps the same share of every tensor. With a global ranking whole tensors may be pruned: the
     conservation law that protects them in chains of ReLU layers holds for neither attention nor normalisation.
     """
-    network = copy.deepcopy(flat.module).double().eval()
+    network = copy.deepcopy(flat.module).cpu().double().eval()  # Not every device has float64.
     parameters = dict(network.named_parameters(remove_duplicate=False))
     selected = [parameters[name] for name in flat.template.names]
     for layer in network.modules():

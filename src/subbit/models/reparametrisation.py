@@ -10,6 +10,9 @@ Leonard, Courville, "Estimating or propagating gradients through stochastic neur
 the bit were theta itself. Masks on frozen weights: Zhou et al., "Deconstructing lottery tickets", NeurIPS 2019; Isik et
 al., "Sparse random networks for communication-efficient federated learning" (FedPM), ICLR 2023. FedPM's published code
 has one more factor theta in the gradient (`straight_through="theta"`), so weights with small theta hardly recover.
+
+On the CPU masks are compiled kernels, elsewhere operations of torch. Both draw the same bits from the same key and
+theta, and both compute the same weights; a sigmoid may differ between devices in its last bit.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from torch import Tensor
 from subbit.codecs.sampler import hash_place, subkeys
 from subbit.core.errors import ModelError
 from subbit.core.jit import njit
+from subbit.models.draws import in_blocks, uniforms_24
 
 SCORE_LIMIT = 10.0
 """sigmoid(10) = 0.99995. From about 17 on theta is 1.0 in float32, so the derivative is zero and the score stuck."""
@@ -79,8 +83,11 @@ class _Mask(Reparametrisation):
     def __init__(self, initial: Tensor) -> None:
         """`initial` is only read."""
         self.size = initial.numel()
-        self.initial = _array(initial, self.size, "initial")
-        self._theta = torch.empty(min(BLOCK, self.size))
+        self.frozen = initial.detach()
+        self.compiled = initial.device.type == "cpu"
+        if self.compiled:
+            self.initial = _array(initial, self.size, "initial")
+            self._theta = torch.empty(min(BLOCK, self.size))
 
     def _probabilities(self, trained: Tensor) -> Iterator[tuple[slice, Array]]:
         """theta in blocks, each in a buffer that the next one overwrites."""
@@ -89,12 +96,26 @@ class _Mask(Reparametrisation):
             part = slice(start, min(start + BLOCK, self.size))
             yield part, torch.sigmoid(trained.detach()[part], out=self._theta[: part.stop - start]).numpy()
 
+    def _blocks(self, *vectors: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Without kernels: blocks of places, with the frozen weights and these vectors there."""
+        for part in in_blocks(self.size):
+            yield part, [self.frozen[part], *(vector.detach()[part] for vector in vectors)]
+
     def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
+        if not self.compiled:
+            for _, (frozen, slope, scores, there) in self._blocks(gradient, trained, out):
+                theta = torch.sigmoid(scores)
+                torch.mul(slope * frozen, theta * (1 - theta), out=there)
+            return
         values, found = _array(gradient, self.size, "gradient"), _array(out, self.size, "out")
-        for part, theta in self._probabilities(trained):
-            _straight_through(values[part], self.initial[part], theta, found[part])
+        for part, chances in self._probabilities(trained):
+            _straight_through(values[part], self.initial[part], chances, found[part])
 
     def _write_thresholded(self, trained: Tensor, weights: Tensor, threshold: float) -> None:
+        if not self.compiled:
+            for _, (frozen, scores, there) in self._blocks(trained, weights):
+                there.copy_(torch.where(torch.sigmoid(scores) >= threshold, frozen, 0.0))
+            return
         out = _array(weights, self.size, "weights")
         for part, theta in self._probabilities(trained):
             out[part] = np.where(theta >= np.float32(threshold), self.initial[part], np.float32(0.0))
@@ -110,6 +131,11 @@ class BernoulliMask(_Mask):
         self.straight_through = straight_through
 
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
+        if not self.compiled:
+            for part, (frozen, scores, there) in self._blocks(trained, weights):
+                drawn = uniforms_24(key, part.start, part.stop - part.start, scores.device)
+                there.copy_(torch.where(drawn < torch.sigmoid(scores), frozen, 0.0))
+            return
         words, out = subkeys(key), _array(weights, self.size, "weights")
         with np.errstate(over="ignore"):
             for part, theta in self._probabilities(trained):
@@ -122,6 +148,9 @@ class BernoulliMask(_Mask):
 
     def expected(self, trained: Tensor, weights: Tensor) -> None:
         """w0 * theta: the mean over all masks."""
+        if not self.compiled:
+            torch.mul(self.frozen, torch.sigmoid(trained.detach()), out=weights)
+            return
         out = _array(weights, self.size, "weights")
         for part, theta in self._probabilities(trained):
             np.multiply(self.initial[part], theta, out=out[part])

@@ -17,19 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 from math import prod
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from subbit.codecs.hashing import murmur64
-from subbit.codecs.sampler import uniforms
 from subbit.core.errors import ModelError
 from subbit.core.jit import njit
 from subbit.models.flat import FlatModel
 from subbit.models.quantiles import NORMAL_LEVELS, normal_table
-from subbit.models.reparametrisation import Reparametrisation
 
 Array = NDArray[np.float32]
 Columns = NDArray[np.uint32]
@@ -39,8 +35,7 @@ STORED_BYTES = 1 << 28
 BLOCK_ENTRIES = 1 << 18
 """Number of entries drawn at a time if nothing is stored: 1.5 MB."""
 LEVEL_MASK = np.uint64(NORMAL_LEVELS - 1)
-SHIFT_8, SHIFT_32, ONE = np.uint32(8), np.uint64(32), np.uint64(1)
-UNIT_24 = np.float32(2.0**-24)
+SHIFT_32, ONE = np.uint64(32), np.uint64(1)
 
 
 class Projection:
@@ -54,14 +49,14 @@ class Projection:
         self.scales: Array = np.ascontiguousarray(scales, dtype=np.float32)
         self.rows, self.columns, self.degree, self.key = self.scales.size, columns, degree, key
         entry_bytes = np.dtype(np.uint32).itemsize + np.dtype(np.uint16).itemsize
-        self._stored = None
+        self.stored: tuple[Columns, Levels] | None = None
         if self.rows * degree * entry_bytes <= stored_bytes:
-            self._stored = self._draw(0, self.rows, np.zeros(columns, dtype=np.bool_))
+            self.stored = self._draw(0, self.rows, np.zeros(columns, dtype=np.bool_))
 
     def blocks(self) -> Iterator[tuple[slice, Columns, Levels]]:
         """Blocks of rows with their columns and the levels of their values, both [rows, degree]."""
-        if self._stored is not None:
-            yield slice(0, self.rows), *self._stored
+        if self.stored is not None:
+            yield slice(0, self.rows), *self.stored
             return
         taken = np.zeros(self.columns, dtype=np.bool_)
         step = max(1, BLOCK_ENTRIES // self.degree)
@@ -78,15 +73,15 @@ class Projection:
 
     def multiply(self, values: Array, out: Array) -> None:
         """out = Q values."""
-        _check(values, self.columns, "values")
-        _check(out, self.rows, "out")
+        check_array(values, self.columns, "values")
+        check_array(out, self.rows, "out")
         for rows, columns, levels in self.blocks():
             _gather(columns, levels, normal_table(), self.scales[rows], values, out[rows])
 
     def multiply_transposed(self, values: Array, out: Array) -> None:
         """out = Q' values."""
-        _check(values, self.rows, "values")
-        _check(out, self.columns, "out")
+        check_array(values, self.rows, "values")
+        check_array(out, self.columns, "out")
         out[:] = 0
         for rows, columns, levels in self.blocks():
             _scatter(columns, levels, normal_table(), self.scales[rows], values[rows], out)
@@ -115,51 +110,6 @@ class Projection:
         return blake2b(shape.tobytes() + self.scales.astype("<f4").tobytes(), digest_size=4).hexdigest()
 
 
-class Projected(Reparametrisation):
-    """w = base + Q z with z ~ Bern(clip(s)), redrawn in every step, or z = clip(s) itself (`continuous`).
-
-    The gradient is that of z = s, gated where s is outside of (0, 1): `strict` stops it, so a value stays at 0 or 1 for
-    ever; `inward` lets it pass if the step leads back. With `key` every step draws the same uniforms.
-    """
-
-    def __init__(
-        self,
-        projection: Projection,
-        base: Tensor | None = None,
-        *,
-        training: Literal["sampled", "continuous"] = "sampled",
-        gate: Literal["strict", "inward"] = "inward",
-        key: int | None = None,
-    ) -> None:
-        self.size = projection.columns
-        self.projection, self.base = projection, base
-        self.training, self.gate, self.key = training, gate, key
-
-    def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
-        values = trained.detach().numpy()
-        _check(values, self.size, "trained")
-        if self.training == "continuous":
-            drawn = values.clip(0, 1)
-        else:
-            drawn = np.empty_like(values)
-            _compare(uniforms(key if self.key is None else self.key, 0, self.size), values, drawn)
-        self.place(drawn, weights)
-
-    def place(self, values: Array, weights: Tensor) -> None:
-        """weights = base + Q values."""
-        self.projection.multiply(values, weights.detach().numpy())
-        if self.base is not None:
-            weights.add_(self.base)
-
-    def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
-        self.projection.multiply_transposed(gradient.detach().numpy(), out.detach().numpy())
-        values = trained.detach()
-        if self.gate == "strict":
-            out.mul_((values > 0) & (values < 1))
-        else:
-            out.mul_(((values > 0) | (out < 0)) & ((values < 1) | (out > 0)))
-
-
 def fan_ins(flat: FlatModel) -> NDArray[np.int64]:
     """For every weight of the flat model, the number of inputs of its neuron; a bias has those of its matrix.
 
@@ -179,7 +129,7 @@ def fan_ins(flat: FlatModel) -> NDArray[np.int64]:
     return found
 
 
-def _check(array: Array, size: int, name: str) -> None:
+def check_array(array: Array, size: int, name: str) -> None:
     """Check the array, since kernels do not check bounds."""
     if array.shape != (size,) or array.dtype != np.float32:
         raise ModelError(f"{name} is {array.dtype} {array.shape}: needs float32 ({size},)")
@@ -223,10 +173,3 @@ def _scatter(columns: Columns, levels: Levels, table: Array, scales: Array, valu
         value = scales[row] * values[row]
         for index in range(degree):
             out[columns[row, index]] += table[levels[row, index]] * value
-
-
-@njit
-def _compare(random_words: NDArray[np.uint32], values: Array, out: Array) -> None:
-    for place in range(values.size):
-        uniform = np.float32(random_words[place] >> SHIFT_8) * UNIT_24
-        out[place] = np.float32(1.0) if uniform < values[place] else np.float32(0.0)

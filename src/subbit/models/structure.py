@@ -88,12 +88,12 @@ def masked_layers(flat: FlatModel, mask_output_gate: bool) -> tuple[Layer, ...]:
     return tuple(layers)
 
 
-def group_lasso(scores: Tensor, alive: Tensor, layers: Sequence[Layer], scaled: bool = False) -> tuple[float, Tensor]:
+def group_lasso(scores: Tensor, alive: Tensor, layers: Sequence[Layer], scaled: bool = False) -> tuple[Tensor, Tensor]:
     """R and its gradient with respect to the scores; `alive` is 1 inside the structure and 0 elsewhere."""
     theta = torch.sigmoid(scores)
     present = theta * alive
     slope = torch.zeros_like(scores)
-    total = 0.0
+    total = scores.new_zeros(())
     for layer in layers:
         place = slice(layer.offset, layer.offset + layer.size)
         values = present[place].view(layer.shape)
@@ -102,7 +102,7 @@ def group_lasso(scores: Tensor, alive: Tensor, layers: Sequence[Layer], scaled: 
             factor = torch.ones_like(norm)
             if scaled:
                 factor = alive[place].view(layer.shape).sum(others, keepdim=True).sqrt()
-            total += float((factor * norm).sum())
+            total = total + (factor * norm).sum()
             slope[place].view(layer.shape).add_(factor * values / norm)
     return total, slope * theta * (1 - theta)
 

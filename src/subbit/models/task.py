@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
+from subbit.core.devices import number
 from subbit.data.augment import Augmentation
 from subbit.data.examples import Data, Examples
 from subbit.data.form import Form
 from subbit.models.flat import FlatModel
+from subbit.models.precision import HALVES
 from subbit.models.prefix_cache import PrefixCache
 from subbit.objectives.classes import Classification
 from subbit.objectives.objective import Objective
@@ -43,9 +46,17 @@ class Task:
     examples: Mapping[int, int] = field(default_factory=dict)
     """Number of training examples of each client: no upload may claim more. Nodes may join during a run."""
     cache: PrefixCache | None = None
+    precision: torch.dtype = torch.float32
+    """In which the network computes; what is trained is float32."""
 
     def outputs(self, batch: Examples) -> Any:
         """The outputs of the network as it is written, with the frozen layers from the cache if there is one."""
+        if self.precision == torch.float32:
+            return self._outputs(batch)
+        with torch.autocast(self.flat.device.type, self.precision):
+            return tree_map(_in_float32, self._outputs(batch))
+
+    def _outputs(self, batch: Examples) -> Any:
         if self.cache is not None:
             return self.cache.outputs(batch)
         return self.objective.outputs(self.flat.module, batch)
@@ -58,7 +69,7 @@ class Task:
         """The mean loss of the network as it is written, in evaluation mode."""
         self.flat.evaluation_mode()
         with torch.no_grad():
-            total = sum(float(self.loss(batch)) * len(batch) for batch in data.in_batches(batch_size))
+            total = sum(number(self.loss(batch)) * len(batch) for batch in self.in_batches(data, batch_size))
         return total / len(data)
 
     def prepare(self, data: Data) -> None:
@@ -68,10 +79,19 @@ class Task:
 
     def training_batch(self, data: Data, chosen: NDArray[np.int64], key: int) -> Examples:
         batch = data.batch(chosen)
-        return batch if self.augmentation is None else self.augmentation(batch, key)
+        return (batch if self.augmentation is None else self.augmentation(batch, key)).to(self.flat.device)
+
+    def in_batches(self, data: Data, size: int) -> Iterator[Examples]:
+        """All examples in order, as they are, on the device of the network."""
+        return (batch.to(self.flat.device) for batch in data.in_batches(size))
 
     def most_examples(self, client: int) -> int:
         return self.examples.get(client, MAXIMUM_EXAMPLES)
+
+
+def _in_float32(value: Any) -> Any:
+    """For the loss, which needs the precision."""
+    return value.float() if isinstance(value, Tensor) and value.dtype in HALVES else value
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
 from subbit.data.form import TensorForm
 from subbit.data.needs import LabelKind
-from subbit.objectives.objective import Objective, Sums, logits_of
+from subbit.objectives.objective import Objective, Sums, logits_of, wide
 
 
 class Classification(Objective):
@@ -33,8 +33,8 @@ class Classification(Objective):
 
     def tally(self, outputs: Any, batch: Examples) -> Tensor:
         logits = logits_of(outputs)
-        right = (logits.argmax(dim=1) == batch.labels).double()
-        losses = functional.cross_entropy(logits, batch.labels, reduction="none").double()
+        right = wide(logits.argmax(dim=1) == batch.labels)
+        losses = wide(functional.cross_entropy(logits, batch.labels, reduction="none"))
         return torch.stack([right, torch.ones_like(right), losses], dim=1)
 
     def scores(self, sums: Sums) -> dict[str, float]:
@@ -87,9 +87,7 @@ class MultiLabel(Objective):
         told = logits > 0
         losses = functional.binary_cross_entropy_with_logits(logits, batch.labels, reduction="none").mean(dim=1)
         columns = [(told & wanted).sum(1), (told & ~wanted).sum(1), (~told & wanted).sum(1), (told == wanted).all(1)]
-        return torch.stack(
-            [*(column.double() for column in columns), torch.ones(len(batch)).double(), losses.double()], 1
-        )
+        return torch.stack([*(wide(column) for column in columns), torch.ones(len(batch)).double(), wide(losses)], 1)
 
     def scores(self, sums: Sums) -> dict[str, float]:
         found, wrong, missed, whole, count, loss = sums

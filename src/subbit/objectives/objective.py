@@ -134,6 +134,11 @@ def find_objective(name: str) -> Objective:
     return OBJECTIVES.find(name)()
 
 
+def wide(values: Tensor) -> Tensor:
+    """In float64, on the CPU: not every device has float64."""
+    return values.cpu().double()
+
+
 def add_up(tallies: Sums) -> Sums:
     """The sums of the columns. Each is summed by itself, in numpy's pairwise order."""
     sums: Sums = np.ascontiguousarray(tallies.T).sum(axis=1)

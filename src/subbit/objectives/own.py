@@ -12,7 +12,7 @@ from torch import Tensor
 from subbit.core.blame import one_line, place_of
 from subbit.core.errors import ConfigError, ModelError, SubbitError
 from subbit.data.examples import Examples
-from subbit.objectives.objective import Objective, Sums, logits_of
+from subbit.objectives.objective import Objective, Sums, logits_of, wide
 
 
 class ModuleLoss(Objective):
@@ -37,7 +37,7 @@ class ModuleLoss(Objective):
         return loss.mean()
 
     def tally(self, outputs: Any, batch: Examples) -> Tensor:
-        loss = self.loss(outputs, batch).double()  # The module only tells the mean of the batch.
+        loss = wide(self.loss(outputs, batch))  # The module only tells the mean of the batch.
         return torch.stack([loss.expand(len(batch)), torch.ones(len(batch)).double()], dim=1)
 
     def scores(self, sums: Sums) -> dict[str, float]:
@@ -77,12 +77,12 @@ class OwnObjective(Objective):
 
     def tally(self, outputs: Any, batch: Examples) -> Tensor:
         count = len(batch)
-        columns = [self.loss(outputs, batch).double().expand(count), torch.ones(count).double()]
+        columns = [wide(self.loss(outputs, batch)).expand(count), torch.ones(count).double()]
         if self._score is not None:
             values = self._call(self._score, outputs, batch, "score")
             if values.shape not in ((count,), ()):
                 raise ModelError(f"score returns {list(values.shape)} for {count} examples; needs one number for each")
-            columns.append(values.double().expand(count))
+            columns.append(wide(values).expand(count))
         return torch.stack(columns, dim=1)
 
     def check_outputs(self, outputs: Any, batch: Examples, classes: int) -> None:

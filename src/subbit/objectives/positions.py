@@ -15,7 +15,7 @@ from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
 from subbit.data.form import TensorForm
 from subbit.data.needs import LabelKind
-from subbit.objectives.objective import IGNORED, Objective, Sums, logits_of
+from subbit.objectives.objective import IGNORED, Objective, Sums, logits_of, wide
 
 
 class Segmentation(Objective):
@@ -40,7 +40,7 @@ class Segmentation(Objective):
         for label in range(logits.shape[1]):
             is_told, is_wanted = counts & (told == label), wanted == label
             columns += [(is_told & is_wanted).sum(1), (is_told | is_wanted).sum(1)]
-        return torch.stack([column.double() for column in columns], dim=1)
+        return torch.stack([wide(column) for column in columns], dim=1)
 
     def scores(self, sums: Sums) -> dict[str, float]:
         right, count, loss = sums[:3]
@@ -95,7 +95,7 @@ class Language(Objective):
     def tally(self, outputs: Any, batch: Examples) -> Tensor:
         logits, wanted = _shifted(outputs, batch)
         losses = functional.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=IGNORED, reduction="none")
-        columns = [losses.double(), (logits.argmax(dim=2) == wanted).double(), (wanted != IGNORED).double()]
+        columns = [wide(losses), wide(logits.argmax(dim=2) == wanted), wide(wanted != IGNORED)]
         return torch.stack([column.sum(dim=1) for column in columns], dim=1)
 
     def scores(self, sums: Sums) -> dict[str, float]:

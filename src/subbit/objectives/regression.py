@@ -13,7 +13,7 @@ from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
 from subbit.data.form import TensorForm
 from subbit.data.needs import LabelKind
-from subbit.objectives.objective import Objective, Sums, logits_of
+from subbit.objectives.objective import Objective, Sums, logits_of, wide
 
 
 class Regression(Objective):
@@ -30,8 +30,8 @@ class Regression(Objective):
         return (_like(logits_of(outputs), batch.labels) - batch.labels).square().mean()
 
     def tally(self, outputs: Any, batch: Examples) -> Tensor:
-        wanted = batch.labels.double().reshape(len(batch), -1)
-        error = _like(logits_of(outputs), batch.labels).double().reshape(len(batch), -1) - wanted
+        wanted = wide(batch.labels).reshape(len(batch), -1)
+        error = wide(_like(logits_of(outputs), batch.labels)).reshape(len(batch), -1) - wanted
         columns = [error.square(), error.abs(), torch.ones_like(wanted), wanted, wanted.square()]
         return torch.stack([column.sum(dim=1) for column in columns], dim=1)
 

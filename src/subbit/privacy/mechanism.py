@@ -50,7 +50,7 @@ class PrivateBackward:
         self.step = 0
 
     def __call__(self, batch: Examples) -> float:
-        gradient = self.gradients.clipped_sum(batch, self.bound)
+        gradient = self.gradients.clipped_sum(batch, self.bound).cpu()  # Not every device has float64.
         key = derive_key(*self.where, self.step) if self.repeatable else system_key()
         # In double precision: float32 draws end at less than six standard deviations.
         noise = numpy_generator(key).standard_normal(gradient.numel()) * self.deviation

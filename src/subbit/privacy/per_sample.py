@@ -69,8 +69,12 @@ def add_clipped(totals: list[Tensor], gradients: list[Tensor], bound: float) -> 
 
     An example whose gradient is not finite counts as zero, since infinities would violate the bound.
     """
-    norms = torch.stack([gradient.flatten(1).double().square().sum(1) for gradient in gradients]).sum(0).sqrt()
+    # On a device without float64 by float32 alone, whose overflow is an example that counts as zero.
+    wide = torch.float32 if gradients[0].device.type == "mps" else torch.float64
+    norms = torch.stack([gradient.flatten(1).to(wide).square().sum(1) for gradient in gradients]).sum(0).sqrt()
     finite = torch.isfinite(norms)
-    factors = (bound / norms[finite].clamp(min=bound)).float()
+    factors = torch.where(finite, bound / norms.clamp(min=bound), 0.0).float()
     for total, gradient in zip(totals, gradients, strict=True):
-        total += torch.tensordot(factors, gradient[finite], dims=1)
+        # Zero times infinity would not be zero.
+        counted = torch.where(finite.view(-1, *[1] * (gradient.dim() - 1)), gradient, 0.0)
+        total += torch.tensordot(factors, counted, dims=1)

@@ -41,8 +41,8 @@ def _refuse_what_cannot_be_vectorised(task: Task, gradients: PerSampleGradients)
     handles = [watch(name, layer) for name, layer in module.named_modules()]
     task.flat.training_mode()
     try:
-        with torch_randomness(derive_key(task.seed, "privacy-trial")):
-            gradients.of_each(task.form.zeros(2))
+        with torch_randomness(derive_key(task.seed, "privacy-trial"), task.flat.device):
+            gradients.of_each(task.form.zeros(2).to(task.flat.device))
     except Exception as error:
         name, layer = entered[-1]
         reason = str(error).strip().partition("\n")[0]

@@ -18,6 +18,7 @@ import torch.multiprocessing  # Tensors go to a process through shared memory on
 from numpy.typing import NDArray
 
 from subbit.config.resolve import Settings
+from subbit.core.devices import find_device
 from subbit.core.errors import WorkerError
 from subbit.core.plugins import Plugins, loaded_plugins
 from subbit.models.cache_store import CacheStore
@@ -115,11 +116,18 @@ _workplace: Workplace | None = None
 
 
 def _start_worker(
-    plugins: Plugins, problem: Problem, settings: Settings, job: str, memories: Memories, store: CacheStore | None
+    plugins: Plugins,
+    problem: Problem,
+    settings: Settings,
+    job: str,
+    memories: Memories,
+    store: CacheStore | None,
+    number: int,
 ) -> None:
     global _workplace
     torch.set_num_threads(settings.run.threads)
-    _workplace = Workplace(problem, settings, job, memories, share=True)
+    where = find_device(settings.run.device, number)
+    _workplace = Workplace(problem, settings, job, memories, where, share=True)
     if store is not None:
         _workplace.open_cache(store)
 

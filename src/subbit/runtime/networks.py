@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import nn
 
 from subbit.config.resolve import Settings
@@ -120,6 +121,6 @@ class Networks(Mapping[int, nn.Module]):
             # A module of its own, so that no other result changes.
             if model_sha256(self._problem.module) != self._start:
                 raise ModelError("the module given to the run was changed since, and clients' networks start from it")
-            self._workplace = Workplace(self._problem, self._settings, self._job, self._memories)
+            self._workplace = Workplace(self._problem, self._settings, self._job, self._memories, torch.device("cpu"))
         write_personal(self._workplace, self._state, client)
         return network_of(self._workplace, PERSONAL, self._state.next_round, client)

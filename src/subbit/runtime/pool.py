@@ -26,14 +26,15 @@ class Died:
 
 
 class Pool:
-    """`start` is called once in every new process, with these arguments; it may set up globals for the orders."""
+    """`start` is called once in every new process, with these arguments and the number of the worker; it may set up
+    globals for the orders."""
 
     def __init__(self, size: int, start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._start, self._arguments = start, arguments
-        self._workers = [self._new_worker() for _ in range(size)]
+        self._workers = [self._new_worker(number) for number in range(size)]
 
-    def _new_worker(self) -> _Worker:
-        return _Worker(self._start, self._arguments)
+    def _new_worker(self, number: int) -> _Worker:
+        return _Worker(self._start, (*self._arguments, number))
 
     def answers(
         self, function: Callable[[Any], Answer], orders: Sequence[Any], tries: int
@@ -81,7 +82,7 @@ class Pool:
             self._workers[number].connection.send(message)
         except GONE:
             self._workers[number].end()
-            self._workers[number] = self._new_worker()
+            self._workers[number] = self._new_worker(number)
             with suppress(*GONE):
                 self._workers[number].connection.send(message)
 

@@ -16,6 +16,7 @@ import torch
 
 from subbit.config.resolve import Settings
 from subbit.config.schema import GIVEN
+from subbit.core.devices import find_device
 from subbit.core.errors import ConfigError, RunFolderError
 from subbit.core.json_records import as_json
 from subbit.models.select import restore_frozen
@@ -74,7 +75,11 @@ def run_job(
         cleanup.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(settings.run.threads)
         job = folder.job if folder is not None else secrets.token_hex(16)
-        workplace = Workplace(problem, settings, job, _memories(settings, folder, for_clients), share=True)
+        # With workers or nodes this process trains nothing, and needs no memory of a GPU.
+        here = find_device(settings.run.device) if settings.run.workers == 1 else torch.device("cpu")
+        elsewhere = make_engine is not None
+        memories = _memories(settings, folder, for_clients)
+        workplace = Workplace(problem, settings, job, memories, torch.device("cpu") if elsewhere else here, share=True)
         state, ledger, events = _begin(workplace, folder, resume)
         engine = (make_engine or _simulator)(workplace)
         cleanup.callback(engine.close)
@@ -94,6 +99,7 @@ def run_job(
         if method.personal:
             personal = Networks(problem, settings, workplace.memories, job, state)
             weakref.finalize(personal, for_clients.pop_all().close)  # They are made from the clients' memories.
+    workplace.module.cpu()
     if settings.run.model == GIVEN:  # Whose module it is may change it.
         workplace.part()
     restore_frozen(workplace.module)

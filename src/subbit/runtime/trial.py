@@ -43,7 +43,8 @@ def _try_accumulator(workplace: Workplace) -> None:
 
 
 def try_module(module: nn.Module, problem: Problem) -> None:
-    batch, objective = problem.some(TRIED), problem.objective
+    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
+    batch, objective = problem.some(TRIED).to(device), problem.objective
     inputs = batch.inputs
     found = f"inputs are {_described(inputs)}"
     try:

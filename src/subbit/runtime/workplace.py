@@ -18,6 +18,7 @@ from subbit.codecs import make_codec
 from subbit.config.resolve import Settings
 from subbit.config.schema import GIVEN
 from subbit.core.blame import one_line, place_of
+from subbit.core.devices import find_device, host
 from subbit.core.errors import ConfigError, ModelError, SubbitError
 from subbit.core.randomness import derive_key
 from subbit.core.registry import is_ours
@@ -44,6 +45,7 @@ from subbit.runtime.private_runs import refuse_run
 from subbit.runtime.problem import Problem
 from subbit.wire.channel import Channel, Part, down
 
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 KEPT_AS = {"exact": torch.float32, "bfloat16": torch.bfloat16}
 PROBE = 2  # Number of examples on which a network is tested before it is accepted.
 
@@ -69,12 +71,15 @@ class Workplace:
         settings: Settings,
         job: str = "",
         memories: Memories | None = None,
+        device: torch.device | None = None,
         *,
         share: bool = False,
     ) -> None:
-        """`job` identifies the run in its frames; `memories` stores what the clients running here keep. With `share`,
-        what stays frozen is in the memory of the problem's module, until `part`."""
+        """`job` identifies the run in its frames; `memories` stores what the clients running here keep. The module is
+        on `device`; none: as configured. With `share`, what stays frozen is in the memory of the problem's module where
+        that is on the same device, until `part`."""
         run = settings.run
+        self.device = find_device(run.device) if device is None else device
         self.job = job
         self.memories = MemoriesInRam() if memories is None else memories
         refuse_run(run, settings.parameters)
@@ -90,6 +95,7 @@ class Workplace:
             head = find_linear_head(self.module)
             own_memory(head)
             kaiming_(head, derive_key(run.seed, "model"))
+        self.module.to(self.device)
         self.fits_head = run.head in HEADS
         if self.fits_head and not problem.has_classes:
             raise ConfigError(
@@ -163,6 +169,7 @@ class Workplace:
             objective=self.problem.objective,
             augmentation=None if run.augment is None else Augmentation(run.augment),
             cache=self._cache,
+            precision=PRECISIONS[run.precision],
         )
 
     def part(self) -> None:
@@ -181,7 +188,9 @@ class Workplace:
         """Keep what the frozen layers compute, in the given store or a new one; none if there is nothing to keep."""
         run, problem = self.settings.run, self.problem
         single = isinstance(problem.train, Examples) and isinstance(problem.test, Examples) and problem.form.is_single
-        if run.cache == "off" or not single or problem.objective.passes_labels:
+        # Under autocast the values that enter a layer may be half or whole, and the cache would have to keep both.
+        whole = run.precision == "float32"
+        if run.cache == "off" or not whole or not single or problem.objective.passes_labels:
             return None
         flat = self.method("main").task.flat
         head = () if self.head_template is None else self.head_template.names
@@ -247,7 +256,7 @@ class Workplace:
         self.write_network(state, method.primary_network, 0, None)
         method.task.flat.evaluation_mode()
         with torch.no_grad():
-            batch = self.problem.some_tests(PROBE)
+            batch = self.problem.some_tests(PROBE).to(self.device)
             outputs = self.problem.objective.outputs(self.module, batch)
         if not finite(outputs):
             raise SubbitError("the outputs of the network would not be finite")
@@ -257,7 +266,7 @@ class Workplace:
         """How many numbers the objective has for an example."""
         self.attach("main")
         self.method("main").task.flat.evaluation_mode()
-        batch, objective = self.problem.some_tests(PROBE), self.problem.objective
+        batch, objective = self.problem.some_tests(PROBE).to(self.device), self.problem.objective
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             return objective.tally(objective.outputs(self.module, batch), batch).shape[1]
 
@@ -268,12 +277,13 @@ class Workplace:
         with torch.no_grad():
             for start in range(0, len(examples), size):
                 batch = self.problem.test_batch(examples[start : start + size])
-                rows.append(self._tally(batch))
+                rows.append(self._tally(batch.to(self.device)))
         return np.concatenate(rows) if rows else np.zeros((0, 0))
 
     def _tally(self, batch: Examples) -> NDArray[np.float64]:
+        outputs = self.method("main").task.outputs
         try:
-            rows: NDArray[np.float64] = self.problem.objective.tally(self._cache.outputs(batch), batch).numpy()
+            rows: NDArray[np.float64] = host(self.problem.objective.tally(outputs(batch), batch))
         except SubbitError:
             raise
         except Exception as error:
