@@ -91,6 +91,10 @@ class Codec(ABC, Generic[Payload]):
     @abstractmethod
     def decode(self, data: bytes, shared: Shared) -> Payload: ...
 
+    def fixed_length(self, size: int) -> int | None:
+        """Number of bytes of every payload of this many positions; None if it depends on their values."""
+        return None
+
     def contractive(self) -> Codec[Payload]:
         """VECTOR: the codec for sending differences, where the loss of one message is part of the next difference.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from subbit.codecs.codec import Codec, Kind, Shared, Vector, register_codec
-from subbit.codecs.float_format import check_value_format, check_vector, values_from_bytes, values_to_bytes
+from subbit.codecs.float_format import VALUE_BYTES, check_value_format, check_vector, values_from_bytes, values_to_bytes
 
 
 @register_codec
@@ -24,6 +24,9 @@ class Dense(Codec[Vector]):
     def __post_init__(self) -> None:
         check_value_format(self.dtype)
         object.__setattr__(self, "exact", self.dtype == "float32")
+
+    def fixed_length(self, size: int) -> int:
+        return VALUE_BYTES[self.dtype] * size
 
     def encode(self, payload: Vector, shared: Shared) -> bytes:
         return values_to_bytes(check_vector(payload, shared), self.dtype)

@@ -38,6 +38,9 @@ class Drive(Codec[Vector]):
     def contractive(self) -> Drive:
         return replace(self, nearest=True)
 
+    def fixed_length(self, size: int) -> int:
+        return QUANTISER.fixed_length(size)
+
     def encode(self, payload: Vector, shared: Shared) -> bytes:
         return (NEAREST if self.nearest else QUANTISER).encode(check_vector(payload, shared), shared.key)
 

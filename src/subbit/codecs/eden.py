@@ -64,6 +64,9 @@ class Eden(Codec[Vector]):
         """
         return replace(self, nearest=True)
 
+    def fixed_length(self, size: int) -> int:
+        return self._quantiser().fixed_length(size)
+
     def encode(self, payload: Vector, shared: Shared) -> bytes:
         return self._quantiser().encode(check_vector(payload, shared), shared.key)
 

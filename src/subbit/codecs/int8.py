@@ -45,6 +45,9 @@ class Int8(Codec[Vector]):
         """
         return replace(self, stochastic=False)
 
+    def fixed_length(self, size: int) -> int:
+        return 4 * -(-size // self.chunk) + size
+
     def encode(self, payload: Vector, shared: Shared) -> bytes:
         vector = check_vector(payload, shared)
         starts = np.arange(0, vector.size, self.chunk)

@@ -44,6 +44,12 @@ class RotatedQuantiser:
     fine: Vector
     nearest: bool = False
 
+    def fixed_length(self, size: int) -> int:
+        """Bytes on the wire of any vector of this size."""
+        bounds = block_bounds(size)
+        fine = sum(math.ceil(self.fraction * (end - start)) for start, end in bounds) if self.fraction else 0
+        return 4 * len(bounds) + plane_bytes(size, self.bits) + plane_bytes(fine, 1)
+
     def encode(self, vector: Vector, key: int) -> bytes:
         largest = float(np.max(np.abs(vector), initial=0))
         if largest > LARGEST_VALUE:

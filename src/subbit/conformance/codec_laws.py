@@ -39,6 +39,8 @@ def check_roundtrip(subject: Subject, payload: Any, shared: Shared) -> None:
     data = codec.encode(payload, shared)
     demand(isinstance(data, bytes), f"encode returns {type(data).__name__}, needs bytes")
     demand(codec.encode(payload, shared) == data, "encoding twice gives other bytes")
+    promised = codec.fixed_length(shared.size)
+    demand(promised in (None, len(data)), f"fixed_length says {promised} bytes, encode gives {len(data)}")
     decoded = codec.decode(data, shared)
     wrong = complaint(codec.kind, decoded, shared)
     demand(wrong is None, f"decodes to a bad payload: {wrong}")

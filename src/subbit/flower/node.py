@@ -141,4 +141,5 @@ def _workplace(configuration: str, job: str, node: NodeWithData | None = None, d
         problem = build_problem(settings.run)
     else:
         problem = node_problem(settings.run, dict(node.config), NOTHING_OWN if node.own is None else node.own())
-    return Workplace(problem, settings, job, device=find_device(device or settings.run.device))
+    where = find_device(device or settings.run.device)
+    return Workplace(problem, settings, job, device=where, share=True)

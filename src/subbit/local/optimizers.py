@@ -32,6 +32,16 @@ class OptimizerPiece(Protocol):
     def make(self, trained: Tensor, learning_rate: float) -> Optimizer: ...
 
 
+def kept_vectors(piece: OptimizerPiece) -> int:
+    """How many vectors, as long as the trained one, this optimiser keeps: seen after a step of a short one."""
+    size = 97  # Unlike the number of any scalar that it keeps.
+    trained = torch.zeros(size, requires_grad=True)
+    trained.grad = torch.ones(size)
+    optimizer = piece.make(trained, 1e-3)
+    optimizer.step()
+    return sum(value.numel() == size for value in optimizer.state[trained].values() if isinstance(value, Tensor))
+
+
 @register("optimizer", "adam")
 @dataclass(frozen=True)
 class Adam:

@@ -30,6 +30,7 @@ from subbit.core.pieces import choice
 from subbit.core.values import require
 from subbit.exchange.exchange import Payloads, State, as_float32
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
+from subbit.local.optimizers import kept_vectors
 from subbit.local.trainer import LocalWeights, Trainer
 from subbit.maps.weights import Weights
 from subbit.methods.method import Method
@@ -83,6 +84,11 @@ class FedPeftParameters:
             # A residual would be added to factors that have been rotated in the meantime.
             plain = plain and not self.up.feeds_back
             require(plain, "lora_mean=product: needs aggregator=mean without clip_norm and error_feedback")
+
+    @property
+    def optimiser_vectors(self) -> int:
+        """How many vectors, as long as the trained one, the optimiser keeps."""
+        return kept_vectors(self.local.optimizer)
 
     @property
     def averages_products(self) -> bool:

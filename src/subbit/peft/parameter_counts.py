@@ -1,21 +1,36 @@
-"""Counts the parameters that a tuning trains, on the real modules without weights (torch's meta device)."""
+"""Counts what a tuning trains and a client's turn takes, on the real modules without weights (torch's meta device).
+
+Memory is estimated, since what a library allocates in passing is not known before it runs:
+
+    weights       the network as it was given, in the precision in which it is kept
+    trained       float32: the vector in the network, at its start, as received, and as trained; its gradient; what the
+                  optimiser keeps
+    activations   of one example: all tensors that autograd keeps for the backward pass, recorded in a forward pass on
+                  the meta device, in float32, with attention that does not keep its matrix
+
+Not in it: Python and its libraries (0.3 to 0.5 GB), the data, temporary results inside a layer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from subbit.core.errors import ModelError
-from subbit.models.backbones import read_architecture
-from subbit.models.classifier import Classifier
-from subbit.models.load_model import BUNDLED, explained
 from subbit.models.select import select_parameters
-from subbit.models.vit import Vit, VitSizes, read_sizes
+from subbit.peft.weightless import Weightless, weightless
+
+FLOAT_BYTES = 4
+PRECISIONS = {"float32": 4, "bfloat16": 2, "int8": 1}
+"""Bytes of a weight."""
+VECTORS = 4
+"""That a turn keeps of what it trains, beside gradient and optimiser."""
 
 
 @dataclass(frozen=True)
@@ -23,58 +38,93 @@ class Count:
     trained: int
     total: int
     """Parameters of the module, including added ones."""
+    activations: int | None = None
+    """Bytes of one example. None: not asked for, or the network does not run without values."""
+    example: str = ""
+    is_decoder: bool = False
+
+    def trained_bytes(self, optimiser: int) -> int:
+        """`optimiser`: how many vectors it keeps."""
+        return FLOAT_BYTES * self.trained * (VECTORS + 1 + optimiser)
+
+    def memory(self, optimiser: int, examples: int) -> dict[str, int] | None:
+        """Bytes of a turn by the precision of the weights, with so many examples at a time."""
+        if self.activations is None:
+            return None
+        rest = self.trained_bytes(optimiser) + examples * self.activations
+        return {name: width * self.total + rest for name, width in PRECISIONS.items()}
 
 
-def _videomae_b() -> Any:
-    from transformers import VideoMAEConfig
-
-    return VideoMAEConfig()
-
-
-def _bert_mini() -> Any:
-    from transformers import BertConfig
-
-    return BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
-
-
-VIT_B16 = "vit-b16"
-NAMED: dict[str, Callable[[], Any]] = {"videomae-b": _videomae_b, "bert-mini": _bert_mini}
-"""Backbones of paper 003, for which no file is needed, in addition to `VIT_B16`."""
-
-
-def weightless_classifier(model: str, classes: int) -> nn.Module:
-    """The named classifier on the meta device. From a folder or a hub model only config.json is read."""
-    if classes < 1:
-        raise ModelError(f"classes={classes}: needs at least 1")
-    if model == VIT_B16 or model in BUNDLED:  # Our own class: transformers takes seconds to import.
-        sizes = VitSizes() if model == VIT_B16 else read_sizes(BUNDLED[model])
-        with torch.device("meta"):
-            return Classifier(Vit(sizes), nn.Linear(sizes.hidden_size, classes))
-    with explained(model):
-        architecture = read_architecture(model, _config(model), "auto")
-        with torch.device("meta"):
-            return architecture.classifier(architecture.random(), nn.Linear(architecture.width, classes))
-
-
-def _config(model: str) -> Any:
-    from transformers import AutoConfig
-
-    if model in NAMED:
-        return NAMED[model]()
-    folder = Path(model).expanduser()
-    if not folder.is_dir() and "/" not in model:
-        raise ModelError(
-            f"no model {model!r}: there are {', '.join([VIT_B16, *NAMED, *BUNDLED])}, hub names such as owner/model, "
-            "and folders with config.json"
-        )
-    return AutoConfig.from_pretrained(str(folder) if folder.is_dir() else model, trust_remote_code=False)
-
-
-def count(model: str, classes: int, add: Callable[[nn.Module], str | None]) -> Count:
+def count(
+    model: str,
+    classes: int | None,
+    add: Callable[[nn.Module], str | None],
+    *,
+    length: int | None = None,
+    activations: bool = False,
+) -> Count:
     """`add` is a tuning: it adds its modules in place and returns the selection of what is trained."""
-    module = weightless_classifier(model, classes)
+    network = weightless(model, classes, length)
+    module = network.module
     with torch.device("meta"):
         selection = add(module)
-    names = select_parameters(module, selection or "all")
+    names = set(select_parameters(module, selection or "all"))
     sizes = {name: parameter.numel() for name, parameter in module.named_parameters()}
-    return Count(sum(sizes[name] for name in names), sum(sizes.values()))
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name in names)
+    found = kept_for_backward(network) if activations else None
+    trained, total = sum(sizes[name] for name in names), sum(sizes.values())
+    return Count(trained, total, found, network.example, network.is_decoder)
+
+
+def kept_for_backward(network: Weightless) -> int | None:
+    """Bytes of all tensors that autograd keeps of one example, without parameters and buffers."""
+    module, kept = network.module, {}
+    own = {tensor.untyped_storage()._cdata for tensor in (*module.parameters(), *module.buffers())}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage  # Kept alive, or another one could have its number.
+        return tensor
+
+    hooks = [layer.register_forward_hook(_with_lora) for layer in module.modules() if hasattr(layer, "lora_A")]
+    first = [network.inputs[""]] if "" in network.inputs else []
+    named = {name: value for name, value in network.inputs.items() if name}
+    try:
+        with torch.device("meta"), _Attention(), torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            module.train()(*first, **named)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, ModelError):
+        return None  # It asks for values, or takes other inputs.
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def _with_lora(layer: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    """Without values LoRA is only the shapes of its layers."""
+    change: Tensor = layer.lora_B(layer.lora_A(inputs[0]))
+    return output + change
+
+
+class _Attention(TorchFunctionMode):
+    """Attention as all devices compute it: without values torch would take the one that keeps the whole matrix."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is functional.scaled_dot_product_attention:
+            given = dict(zip(("query", "key", "value"), args, strict=False)) | (kwargs or {})
+            return _Fused.apply(given["query"], given["key"], given["value"])  # type: ignore[no-untyped-call]
+        return function(*args, **(kwargs or {}))
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output = query.new_empty((*query.shape[:-1], value.shape[-1]))
+        context.save_for_backward(query, key, value, output)
+        return output
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        raise NotImplementedError("only counted")

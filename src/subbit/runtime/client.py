@@ -67,13 +67,7 @@ def _receive(workplace: Workplace, order: Order, memory: Memory) -> tuple[Method
         memory["fitted-head"] = workplace.unpack_head(order.head_frame)
     workplace.write_head(memory.get("fitted-head"))
     method = workplace.method(order.phase)
-    if method.changes is not None:  # Depends on what this client held before.
-        return method, receive(method, order, memory)
-    broadcast = (order.phase, order.round_number, order.frames)
-    if workplace.opened is None or workplace.opened[0] != broadcast:
-        workplace.opened = None  # Two views of a large network may not fit in memory.
-        workplace.opened = broadcast, receive(method, order, memory)
-    return method, workplace.opened[1]
+    return method, receive(method, order, memory)
 
 
 def _false_flips(method: Method[Any], order: Order, update: Update, frames: Frames, view: Any) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -81,23 +82,39 @@ class Downlink:
 
 def make_downlink(method: Method[Any], phase: Phase, state: State, broadcasts: Broadcasts, number: int) -> Downlink:
     """Encode once, the same bytes for all clients. The server decodes these bytes too."""
-    before = None
     changes = method.changes
-    if changes is not None:
-        before = changes.first() if broadcasts.held is None else broadcasts.held
-        payloads = changes.change(state, before, number)
-    else:
-        payloads = method.broadcast(state, number)
-    frames = encode_parts(method, phase, down(number), payloads, before)
+    if changes is None:
+        frames = encode_parts(method, phase, down(number), method.broadcast(state, number), None)
+        return Downlink(method, phase, number, frames, open_broadcast(method, phase, number, frames), None, None)
+    before = changes.first() if broadcasts.held is None else broadcasts.held
+    frames = encode_parts(method, phase, down(number), changes.change(state, before, number), before)
     held, view = _understand(method, phase, frames, before, number)
     return Downlink(method, phase, number, frames, view, before, held)
+
+
+_opened: WeakKeyDictionary[Method[Any], tuple[tuple[Phase, int, Frames], Any]] = WeakKeyDictionary()
+"""By method, its last complete broadcast and what was decoded from it. It is the same for all that have these bytes in
+this process, the server and the clients, and they only read it."""
+
+
+def open_broadcast(method: Method[Any], phase: Phase, number: int, frames: Frames) -> Any:
+    """What a complete broadcast says."""
+    broadcast = (phase, number, frames)
+    if method not in _opened or _opened[method][0] != broadcast:
+        _opened.pop(method, None)  # Two views of a large network may not fit in memory.
+        _opened[method] = broadcast, _understand(method, phase, frames, None, number)[1]
+    return _opened[method][1]
+
+
+def forget_broadcast(method: Method[Any]) -> None:
+    _opened.pop(method, None)
 
 
 def receive(method: Method[Any], order: Order, memory: dict[str, np.ndarray[Any, Any]]) -> Any:
     """Client side: returns the view and stores what the client holds in `memory`."""
     changes = method.changes
     if changes is None:
-        return _understand(method, order.phase, order.frames, None, order.round_number)[1]
+        return open_broadcast(method, order.phase, order.round_number, order.frames)
     round_held = int(memory[HELD_ROUND][0]) if HELD_ROUND in memory else -1
     held = {name.removeprefix(HELD): value for name, value in memory.items() if name.startswith(HELD)}
     held.pop("round", None)

@@ -126,7 +126,8 @@ def _start_worker(
 ) -> None:
     global _workplace
     torch.set_num_threads(settings.run.threads)
-    _workplace = Workplace(problem, settings, job, memories, find_device(settings.run.device, number))
+    where = find_device(settings.run.device, number)
+    _workplace = Workplace(problem, settings, job, memories, where, share=True)
     if store is not None:
         _workplace.open_cache(store)
 

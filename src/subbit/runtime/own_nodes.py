@@ -25,6 +25,7 @@ from subbit.data.node_data import read_folder
 from subbit.data.own_data import as_data
 from subbit.data.stored import Collate
 from subbit.models.load_model import is_small, own_tokenizer
+from subbit.models.ties import aligned
 from subbit.objectives import Objective, find_objective
 from subbit.runtime.problem import Problem, load_module
 
@@ -220,7 +221,7 @@ def _check_form(examples: Examples, form: Form, objective: Objective, what: str)
 
 def _module(run: RunConfig, form: Form, own: Own) -> nn.Module:
     if own.build is None:
-        return load_module(run, run.classes or 1, form.single.shape if form.is_single else None)
+        return aligned(load_module(run, run.classes or 1, form.single.shape if form.is_single else None))
     with torch_randomness(derive_key(run.seed, "model")):  # Everybody starts with the same weights.
         module = own.build()
     if not isinstance(module, nn.Module):

@@ -22,6 +22,7 @@ from subbit.models import load_classifier
 from subbit.models.language import is_language_source, load_language_model
 from subbit.models.load_model import is_small, own_tokenizer
 from subbit.models.own_model import build_own
+from subbit.models.ties import aligned
 from subbit.objectives import Objective, find_objective
 from subbit.objectives.classes import Classification
 from subbit.runtime.rearranged import rearranged
@@ -156,7 +157,7 @@ def build_problem(run: RunConfig) -> Problem:
     )
     form = form_of(dataset.train.batch(np.arange(1)))
     problem = Problem(
-        module=load_module(run, dataset.classes, form.single.shape if form.is_single else None),
+        module=aligned(load_module(run, dataset.classes, form.single.shape if form.is_single else None)),
         train=dataset.train,
         parts=tuple(parts),
         test=dataset.test,

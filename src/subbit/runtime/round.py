@@ -15,7 +15,7 @@ from subbit.core.errors import FrameError, QuorumError
 from subbit.core.randomness import derive_key, numpy_generator
 from subbit.methods.method import Method, State
 from subbit.runtime.client_memory import NO_MEMORY, turn_number
-from subbit.runtime.downlink import Broadcasts, Downlink, make_downlink
+from subbit.runtime.downlink import Broadcasts, Downlink, forget_broadcast, make_downlink
 from subbit.runtime.engines import Engine
 from subbit.runtime.high_loss import LOSS, count_choices, of_highest_loss, unpack_loss
 from subbit.runtime.intake import Intake, Usable
@@ -134,6 +134,7 @@ def run_round(
     state.method, state.next_round = after, number + 1
     _remember(state, [accepted[client] for client in answered])
     downlink.remember(state.broadcasts, answered)
+    forget_broadcast(method)
     observed = {client: accepted[client].observations for client in answered}
     losses = {
         client: float(found["loss"]) for client, found in observed.items() if math.isfinite(found.get("loss", math.nan))

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from subbit.config.resolve import Settings
+from subbit.config.schema import GIVEN
 from subbit.core.devices import find_device
 from subbit.core.errors import ConfigError, RunFolderError
 from subbit.core.json_records import as_json
@@ -78,7 +79,7 @@ def run_job(
         here = find_device(settings.run.device) if settings.run.workers == 1 else torch.device("cpu")
         elsewhere = make_engine is not None
         memories = _memories(settings, folder, for_clients)
-        workplace = Workplace(problem, settings, job, memories, torch.device("cpu") if elsewhere else here)
+        workplace = Workplace(problem, settings, job, memories, torch.device("cpu") if elsewhere else here, share=True)
         state, ledger, events = _begin(workplace, folder, resume)
         engine = (make_engine or _simulator)(workplace)
         cleanup.callback(engine.close)
@@ -98,7 +99,10 @@ def run_job(
         if method.personal:
             personal = Networks(problem, settings, workplace.memories, job, state)
             weakref.finalize(personal, for_clients.pop_all().close)  # They are made from the clients' memories.
-    restore_frozen(workplace.module.cpu())
+    workplace.module.cpu()
+    if settings.run.model == GIVEN:  # Whose module it is may change it.
+        workplace.part()
+    restore_frozen(workplace.module)
     network = network_of(workplace, method.primary_network, state.next_round)
     main = tuple(event for event in events if isinstance(event, MainRound))
     return Result(summary, workplace.module, numbers, Trained(network, personal, main))

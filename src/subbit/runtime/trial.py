@@ -20,7 +20,7 @@ TRIED = 2  # Examples; one alone is a special case for some layers.
 
 def try_job(problem: Problem, settings: Settings) -> None:
     """Build the method and run the module on a few examples; raises `SubbitError` if that does not work."""
-    workplace = Workplace(problem, settings)  # Has a copy of the module.
+    workplace = Workplace(problem, settings, share=True)
     _try_accumulator(workplace)
     workplace.attach("main")
     workplace.method("main").task.flat.evaluation_mode()

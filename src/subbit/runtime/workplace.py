@@ -21,6 +21,7 @@ from subbit.core.blame import one_line, place_of
 from subbit.core.devices import find_device, host
 from subbit.core.errors import ConfigError, ModelError, SubbitError
 from subbit.core.randomness import derive_key
+from subbit.core.registry import is_ours
 from subbit.data import Examples
 from subbit.data.augment import Augmentation
 from subbit.exchange.exchange import State
@@ -35,11 +36,11 @@ from subbit.models.head_start import kaiming_
 from subbit.models.prefix_cache import PrefixCache
 from subbit.models.select import note_frozen
 from subbit.models.task import Task
-from subbit.models.ties import copy_module
+from subbit.models.ties import copy_module, own_memory
 from subbit.objectives.objective import finite
 from subbit.runtime.client_memory import Memories, MemoriesInRam
 from subbit.runtime.high_loss import check_selection, share_of
-from subbit.runtime.messages import Frames, Phase
+from subbit.runtime.messages import Phase
 from subbit.runtime.private_runs import refuse_run
 from subbit.runtime.problem import Problem
 from subbit.wire.channel import Channel, Part, down
@@ -57,6 +58,12 @@ def count_blocks(module: nn.Module) -> int:
         return 0
 
 
+def only_adds(method_class: type[Method[Any]], parameters: Any) -> bool:
+    """Whether preparing a module is known to leave the values of its parameters alone: of our own methods it is."""
+    tuning = getattr(parameters, "tuning", None)
+    return is_ours(method_class) and (tuning is None or is_ours(type(tuning)))
+
+
 class Workplace:
     def __init__(
         self,
@@ -65,9 +72,12 @@ class Workplace:
         job: str = "",
         memories: Memories | None = None,
         device: torch.device | None = None,
+        *,
+        share: bool = False,
     ) -> None:
         """`job` identifies the run in its frames; `memories` stores what the clients running here keep. The module is
-        on `device`; none: as configured."""
+        on `device`; none: as configured. With `share`, what stays frozen is in the memory of the problem's module where
+        that is on the same device, until `part`."""
         run = settings.run
         self.device = find_device(run.device) if device is None else device
         self.job = job
@@ -76,13 +86,15 @@ class Workplace:
         self.problem = problem
         self.settings = settings
         # A copy: the user's module is not modified, and tensors in shared memory are not written to.
-        self.module = copy_module(problem.module)
-        note_frozen(self.module)  # Before anything is added or bound, which changes `requires_grad`.
         method_class = find_method(run.method)
+        self.module = copy_module(problem.module, share and only_adds(method_class, settings.parameters))
+        note_frozen(self.module)  # Before anything is added or bound, which changes `requires_grad`.
         selection = self._prepare(method_class)
         if run.head == "kaiming":
             # The same initialisation as for the library's own models, for modules that come with a head.
-            kaiming_(find_linear_head(self.module), derive_key(run.seed, "model"))
+            head = find_linear_head(self.module)
+            own_memory(head)
+            kaiming_(head, derive_key(run.seed, "model"))
         self.module.to(self.device)
         self.fits_head = run.head in HEADS
         if self.fits_head and not problem.has_classes:
@@ -92,8 +104,6 @@ class Workplace:
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}
         self._cache = PrefixCache(self.module, problem.objective)
-        self.opened: tuple[tuple[Phase, int, Frames], Any] | None = None
-        """The last broadcast and what was decoded from it, the same for all clients of a round. They only read it."""
         head_names: set[str] = set()
         if self.fits_head:
             head_flat = FlatModel(self.module, "head", run.batchnorm)
@@ -162,6 +172,10 @@ class Workplace:
             cache=self._cache,
             precision=PRECISIONS[run.precision],
         )
+
+    def part(self) -> None:
+        """Give the module memory of its own, for whoever uses it next."""
+        own_memory(self.module, self.problem.module)
 
     def method(self, phase: Phase) -> Method[Any]:
         return self._methods[phase]
