@@ -13,7 +13,7 @@ from torch import nn
 from subbit.core.errors import ModelError
 from subbit.models.backbones import read_architecture
 from subbit.models.classifier import Classifier
-from subbit.models.load_model import BUNDLED, explained
+from subbit.models.load_model import BUNDLED, VIT_MICRO, explained
 from subbit.models.select import select_parameters
 from subbit.models.vit import Vit, VitSizes, read_sizes
 
@@ -46,7 +46,7 @@ def weightless_classifier(model: str, classes: int) -> nn.Module:
     """The named classifier on the meta device. From a folder or a hub model only config.json is read."""
     if classes < 1:
         raise ModelError(f"classes={classes}: needs at least 1")
-    if model == VIT_B16 or model in BUNDLED:  # Our own class: transformers takes seconds to import.
+    if model in (VIT_B16, VIT_MICRO):  # Our own class: transformers takes seconds to import.
         sizes = VitSizes() if model == VIT_B16 else read_sizes(BUNDLED[model])
         with torch.device("meta"):
             return Classifier(Vit(sizes), nn.Linear(sizes.hidden_size, classes))
@@ -61,7 +61,7 @@ def _config(model: str) -> Any:
 
     if model in NAMED:
         return NAMED[model]()
-    folder = Path(model).expanduser()
+    folder = BUNDLED.get(model, Path(model).expanduser())
     if not folder.is_dir() and "/" not in model:
         raise ModelError(
             f"no model {model!r}: there are {', '.join([VIT_B16, *NAMED, *BUNDLED])}, hub names such as owner/model, "

@@ -1,0 +1,95 @@
+"""Shakespeare's plays by role, for language models: `shakespeare` with objective=language.
+
+Roles and their split are those of `plays`. `plays=histories,tragedies` takes only these; a kind is one of `KINDS`, and
+names of plays may be given too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from subbit.core.errors import ConfigError, DataError
+from subbit.data.examples import Source
+from subbit.data.packing import Texts, packed_source, rows_source
+from subbit.data.plays import Speeches, find_plays, split_speeches
+
+COMEDIES = (
+    "alls_well_that_ends_well",
+    "as_you_like_it",
+    "comedy_of_errors",
+    "cymbeline",
+    "loves_labours_lost",
+    "measure_for_measure",
+    "merchant_of_venice",
+    "merry_wives_of_windsor",
+    "midsummer_nights_dream",
+    "much_ado_about_nothing",
+    "pericles",
+    "taming_of_the_shrew",
+    "tempest",
+    "troilus_and_cressida",
+    "twelfth_night",
+    "two_gentlemen_of_verona",
+    "winters_tale",
+)
+HISTORIES = (
+    "henry_iv_part_1",
+    "henry_iv_part_2",
+    "henry_v",
+    "henry_vi_part_1",
+    "henry_vi_part_2",
+    "henry_vi_part_3",
+    "henry_viii",
+    "john",
+    "richard_ii",
+    "richard_iii",
+)
+TRAGEDIES = (
+    "antony_and_cleopatra",
+    "coriolanus",
+    "hamlet",
+    "julius_caesar",
+    "lear",
+    "macbeth",
+    "othello",
+    "romeo_and_juliet",
+    "timon_of_athens",
+    "tragedy_of_titus_andronicus",
+)
+KINDS = {"comedies": COMEDIES, "histories": HISTORIES, "tragedies": TRAGEDIES}
+"""The comedies, with the romances, are what subbit/gpt-micro was pre-trained on."""
+
+
+def open_speeches(
+    folder: Path, *, tokenizer: str = "words", length: int = 128, pack: str = "true", plays: str = "all"
+) -> tuple[Source, Source]:
+    if pack not in ("true", "false"):
+        raise ConfigError(f"{folder}: found pack={pack}; need true or false")
+    if length < 2:
+        raise ConfigError(f"{folder}: found length={length}; need at least 2 tokens, the second follows the first")
+    splits = split_speeches(folder, _choose(folder, plays))
+    make = packed_source if pack == "true" else rows_source
+    train, test = (
+        make(_texts(f"{folder}, {name}", split), tokenizer, length)
+        for name, split in zip(("train", "test"), splits, strict=True)
+    )
+    return train, test
+
+
+def _choose(folder: Path, plays: str) -> dict[str, Path]:
+    found = find_plays(folder)
+    if plays == "all":
+        return found
+    wanted = [play for word in plays.split(",") for play in KINDS.get(word.strip(), (word.strip(),))]
+    for play in wanted:
+        if play not in found:
+            raise DataError(
+                f"{folder}: found no play {play!r}; need all, {', '.join(KINDS)}, or names of plays such as "
+                f"{', '.join(list(found)[:3])}"
+            )
+    return {play: found[play] for play in sorted(set(wanted))}
+
+
+def _texts(where: str, speeches: Speeches) -> Texts:
+    pairs = [(role, speech) for role, own in speeches.items() for speech in own]
+    return Texts(where, [speech for _, speech in pairs], [role for role, _ in pairs])
