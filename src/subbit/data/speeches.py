@@ -1,7 +1,8 @@
 """Shakespeare's plays by role, for language models: `shakespeare` with objective=language.
 
 Roles and their split are those of `plays`. `plays=histories,tragedies` takes only these; a kind is one of `KINDS`, and
-names of plays may be given too.
+names of plays may be given too. `roles=16` takes only those with the longest texts to train on, so that the test texts
+are theirs too.
 """
 
 from __future__ import annotations
@@ -61,13 +62,21 @@ KINDS = {"comedies": COMEDIES, "histories": HISTORIES, "tragedies": TRAGEDIES}
 
 
 def open_speeches(
-    folder: Path, *, tokenizer: str = "words", length: int = 128, pack: str = "true", plays: str = "all"
+    folder: Path,
+    *,
+    tokenizer: str = "words",
+    length: int = 128,
+    pack: str = "true",
+    plays: str = "all",
+    roles: int | None = None,
 ) -> tuple[Source, Source]:
     if pack not in ("true", "false"):
         raise ConfigError(f"{folder}: found pack={pack}; need true or false")
     if length < 2:
         raise ConfigError(f"{folder}: found length={length}; need at least 2 tokens, the second follows the first")
-    splits = split_speeches(folder, _choose(folder, plays))
+    train_speeches, test_speeches = split_speeches(folder, _choose(folder, plays))
+    longest = sorted(train_speeches, key=lambda role: (-sum(map(len, train_speeches[role])), role))[:roles]
+    splits = [{role: split[role] for role in sorted(longest)} for split in (train_speeches, test_speeches)]
     make = packed_source if pack == "true" else rows_source
     train, test = (
         make(_texts(f"{folder}, {name}", split), tokenizer, length)
