@@ -34,7 +34,7 @@ VIT_MICRO, GPT_MICRO = "subbit/vit-micro", "subbit/gpt-micro"
 BUNDLED = {VIT_MICRO: Path(__file__).with_name("vit_micro"), GPT_MICRO: Path(__file__).with_name("gpt_micro")}
 BUNDLED_SHA256 = {
     VIT_MICRO: "1ae15e0efd3faa2e4a2133be32ac7363da6f745703c03598155adc94912e6ff6",
-    GPT_MICRO: "TODO",
+    GPT_MICRO: "a56f5883bf8677d25e78f6de24bb730eb969ce11a924050841a1ae2853cb9b78",
 }
 """Checksum of the published weights: other weights would silently be another model under the same name."""
 _OURS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
