@@ -2,7 +2,7 @@
 
     SUBBIT_DATA=... python benchmarks/language.py                   all rows, about ten minutes on two free cores
     python benchmarks/language.py --rows "LoRA, one bit" "plain loop"       these rows again, the others are kept
-    python benchmarks/language.py "dataset=shakespeare?plays=histories&roles=16" learning_rate=0.003 --try
+    python benchmarks/language.py "dataset=shakespeare?plays=histories&spelling=folio&roles=16" --try
     python benchmarks/render_language.py                            the table of docs/language-models.md
 
 Settings were chosen with `--try` on the roles of the histories, which no row of the table uses.

