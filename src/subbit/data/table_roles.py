@@ -15,7 +15,7 @@ from subbit.data.held_out import SHARE
 from subbit.data.needs import Needs
 
 INPUTS = ("text", "image", "features")
-OPTIONS = (*INPUTS, "label", "classes", "owner", "test", "test_share", "tokenizer", "length", "size", "scale")
+OPTIONS = (*INPUTS, "label", "classes", "owner", "test", "test_share", "tokenizer", "length", "pack", "size", "scale")
 LARGEST_NUMBER = 4096
 SHOWN = 30
 
@@ -48,9 +48,7 @@ class TableOptions:
             raise ConfigError(f"{where}: found {' and '.join(inputs)}; need one of {', '.join(INPUTS)}")
         self.test_share = self._share()
         self.length, self.size = self._number("length"), self._number("size")
-        if given.get("scale", "true") not in ("true", "false"):
-            raise ConfigError(f"{where}: found scale={given['scale']}; need true or false")
-        self.scale = given.get("scale") == "true"
+        self.scale, self.pack = self._switch("scale"), self._switch("pack")
         self.classes = tuple(name.strip() for name in given["classes"].split(",")) if "classes" in given else ()
         if len(set(self.classes)) < len(self.classes):
             raise ConfigError(f"{where}: found classes={given['classes']}; need each class once")
@@ -62,6 +60,12 @@ class TableOptions:
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LARGEST_NUMBER):
             raise ConfigError(f"{self.where}: found {option}={text}; need an integer from 1 to {LARGEST_NUMBER}")
         return int(text)
+
+    def _switch(self, option: str) -> bool:
+        text = self.given.get(option, "false")
+        if text not in ("true", "false"):
+            raise ConfigError(f"{self.where}: found {option}={text}; need true or false")
+        return text == "true"
 
     def _share(self) -> float:
         text = self.given.get("test_share", str(SHARE))

@@ -13,7 +13,9 @@ from __future__ import annotations
 import csv
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +85,49 @@ def _by_transformers(texts: Sequence[str], name: str, length: int) -> Tensor:
     return torch.tensor(_encoded(texts, name, length)["input_ids"], dtype=torch.int64)
 
 
-def _encoded(texts: Sequence[str], name: str, length: int) -> Any:
-    from transformers import AutoTokenizer
+@dataclass(frozen=True)
+class Encoded:
+    """Tokens of whole texts, and the one that ends a text."""
 
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    rows: list[list[int]]
+    end: int
+
+
+def encode(texts: Sequence[str], tokenizer: str) -> Encoded:
+    """Whole texts of any length. Our own tokenizers end a text with their padding, 0."""
+    if tokenizer == "words":
+        return Encoded([[_word_number(word) for word in WORD.findall(text.lower())] for text in texts], 0)
+    if tokenizer == "bytes":
+        return Encoded([list(text.encode(errors="surrogatepass")) for text in texts], 0)
+    with _explained(tokenizer):
+        found = _load_tokenizer(tokenizer)
+        rows = found(list(texts), verbose=False)["input_ids"] if texts else []
+    if found.eos_token_id is None:
+        raise DataError(
+            f"tokenizer={tokenizer}: has no end-of-text token, which packing puts between texts; need one that has, or "
+            "pack=false"
+        )
+    return Encoded(rows, found.eos_token_id)
+
+
+def _encoded(texts: Sequence[str], name: str, length: int) -> Any:
+    with _explained(name):
+        tokenizer = _load_tokenizer(name)
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token  # As models without padding, such as GPT-2, are usually trained.
         return tokenizer(list(texts), truncation=True, padding="max_length", max_length=length)
+
+
+def _load_tokenizer(name: str) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:  # Anything that the hub, a tokenizer file or its library may raise.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from subbit.codecs import Vector
@@ -48,7 +49,8 @@ class Weights(BoundMap):
 
     def write(self, vector: Vector, network: str, key: int) -> None:
         with torch.no_grad():
-            self.flat.weights.copy_(torch.from_numpy(vector))
+            # A received vector may be read-only, of which torch warns even where it is only read.
+            self.flat.weights.copy_(torch.from_numpy(np.require(vector, requirements="W")))
 
 
 def has_a_vector(piece: Any) -> bool:

@@ -13,20 +13,22 @@ from torch import float32, nn
 
 from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key, torch_randomness
-from subbit.models.load_model import BUNDLED, explained, is_small, quiet
+from subbit.models.load_model import BUNDLED, VIT_MICRO, check_bundled, explained, is_small, quiet
 
 
 def is_language_source(name: str) -> bool:
-    """Whether it is a hub name or a folder, and not one of our own models."""
-    return name not in BUNDLED and not is_small(name) and ("/" in name or Path(name).expanduser().is_dir())
+    """Whether it is a hub name or a folder, or the bundled language model, and no other of our own models."""
+    return name != VIT_MICRO and not is_small(name) and ("/" in name or Path(name).expanduser().is_dir())
 
 
 def load_language_model(
     name: str, *, key: int, pretrained: bool = True, length: int | None = None, revision: str = "main"
 ) -> nn.Module:
     """`pretrained=False` is the same architecture with random weights drawn from `key`; `length` is that of a text."""
-    folder = Path(name).expanduser()
+    folder = BUNDLED.get(name, Path(name).expanduser())
     source = str(folder) if folder.is_dir() else name
+    if name in BUNDLED:
+        check_bundled(name)
     if revision != "main" and folder.is_dir():
         raise ModelError(f"revision={revision!r}: {name!r} is not from the hub and has no revisions; leave it out")
     with quiet(), torch_randomness(derive_key(key, "backbone")), explained(name):

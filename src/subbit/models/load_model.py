@@ -30,8 +30,12 @@ from subbit.models.small import CharLstm, Conv4, Conv6, Conv10, Mlp, SmallConvNe
 from subbit.models.vgg import Vgg, VggSmall
 from subbit.models.vit import load_vit, read_sizes
 
-BUNDLED = {"subbit/vit-micro": Path(__file__).with_name("vit_micro")}
-BUNDLED_SHA256 = {"subbit/vit-micro": "1ae15e0efd3faa2e4a2133be32ac7363da6f745703c03598155adc94912e6ff6"}
+VIT_MICRO, GPT_MICRO = "subbit/vit-micro", "subbit/gpt-micro"
+BUNDLED = {VIT_MICRO: Path(__file__).with_name("vit_micro"), GPT_MICRO: Path(__file__).with_name("gpt_micro")}
+BUNDLED_SHA256 = {
+    VIT_MICRO: "1ae15e0efd3faa2e4a2133be32ac7363da6f745703c03598155adc94912e6ff6",
+    GPT_MICRO: "a56f5883bf8677d25e78f6de24bb730eb969ce11a924050841a1ae2853cb9b78",
+}
 """Checksum of the published weights: other weights would silently be another model under the same name."""
 _OURS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
     "mlp": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
@@ -91,6 +95,11 @@ def model_names() -> list[ModelInfo]:
         ModelInfo(
             "subbit/vit-micro", "vision transformer pre-trained on CIFAR-10, in the package: 32x32, 8 blocks", 905952
         ),
+        ModelInfo(
+            "subbit/gpt-micro",
+            "language model pre-trained on Shakespeare's comedies, in the package: 128 tokens, 4 blocks",
+            1421760,
+        ),
         ModelInfo("mlp", "784-300-100-10 with ReLU, for inputs of any shape", 266610),
         ModelInfo("mnistfc", "784-300-100-10 of Zampling: as mlp, but pixels from 0 to 1", 266610),
         ModelInfo("mlp-small", "784-20-20-10 of Zampling, pixels from 0 to 1", 16330),
@@ -143,9 +152,11 @@ def load_classifier(
     if not folder.is_dir() and (name in BUNDLED or "/" not in name):
         hint = nearest("" if name in BUNDLED else name, [*SMALL_MODELS, *BUNDLED])
         raise ModelError(f"no model {name!r}: {hint} (or a hub name such as owner/model, or a folder)")
-    if name in BUNDLED and pretrained and pooling != "pooled":
+    if name == VIT_MICRO and pretrained and pooling != "pooled":
         with explained(name):
             return _bundled(name, classes, key, pooling, input_shape)
+    if name == GPT_MICRO:
+        check_bundled(name)
     source = str(folder) if folder.is_dir() else name
     with quiet(), torch_randomness(derive_key(key, "backbone")), explained(name):
         if is_convmixer(source):
@@ -161,16 +172,16 @@ def is_small(name: str) -> bool:
 
 def own_tokenizer(name: str) -> str | None:
     """The name or folder by which transformers finds the tokenizer of a model; none for models without one."""
-    if name in BUNDLED or is_small(name):
+    if is_small(name):
         return None
-    folder = Path(name).expanduser()
+    folder = BUNDLED.get(name, Path(name).expanduser())
     if not folder.is_dir():
         return name if "/" in name else None
     files = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
     return str(folder) if any((folder / file).is_file() for file in files) else None
 
 
-def _check_bundled(name: str) -> None:
+def check_bundled(name: str) -> None:
     path = BUNDLED[name] / "model.safetensors"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != BUNDLED_SHA256[name]:
@@ -186,7 +197,7 @@ def _bundled(name: str, classes: int, key: int, pooling: str, input_shape: tuple
 
     if input_shape is not None and len(input_shape) != 3:
         raise ModelError(f"{name}: inputs of shape {input_shape}; needs {IMAGES[1]}")
-    _check_bundled(name)
+    check_bundled(name)
     folder = BUNDLED[name]
     sizes = read_sizes(folder)
     preprocess = Preprocess(sizes.image_size, sizes.num_channels, *_normalisation(str(folder), "main", clip=False))

