@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 
+from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
 from tests.peft.language_models import language_model
 
 

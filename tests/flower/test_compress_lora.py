@@ -14,8 +14,8 @@ from flwr.serverapp.strategy import FedAvg
 from subbit.codecs import make_codec
 from subbit.flower import compress
 from subbit.flower.compression import Compression
-from tests.flower.lora import adapters, lora_app
 from tests.flower.loopback import NODES, Loopback
+from tests.flower.lora import adapters, lora_app
 
 pytestmark = pytest.mark.usefixtures("a_run")
 

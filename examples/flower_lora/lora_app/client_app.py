@@ -2,11 +2,11 @@
 
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+
+from lora_app.dataset import load_partition
+from lora_app.models import cosine_annealing, fine_tune, get_model
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from subbit.flower import compress
-
-from flower_lora.dataset import load_partition
-from flower_lora.models import cosine_annealing, fine_tune, get_model
 
 app = ClientApp(mods=[compress(codec="eden", bits=1)])  # Line one of two; before, `app = ClientApp()`.
 

@@ -3,8 +3,9 @@
 import math
 
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
+
+from peft import LoraConfig, get_peft_model
 
 
 def get_model(settings):
@@ -14,6 +15,7 @@ def get_model(settings):
         r=settings["model.lora-r"],
         lora_alpha=settings["model.lora-alpha"],
         lora_dropout=0.075,
+        target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
     return get_peft_model(model, adapters)

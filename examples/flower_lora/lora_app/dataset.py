@@ -7,7 +7,7 @@ import torch
 from transformers import AutoTokenizer
 
 PACKAGES = ("asyncio", "email", "http", "importlib", "logging", "multiprocessing", "unittest", "urllib")
-CHARACTERS = 50_000
+CHARACTERS = 20_000
 """Of each client. All of these packages have more."""
 
 

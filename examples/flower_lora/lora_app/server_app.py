@@ -4,12 +4,12 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
+
+from lora_app.dataset import PACKAGES, load_partition
+from lora_app.measure import MeasuredGrid
+from lora_app.models import get_model, perplexity
 from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from subbit.flower import compress
-
-from flower_lora.dataset import PACKAGES, load_partition
-from flower_lora.measure import MeasuredGrid
-from flower_lora.models import get_model, perplexity
 
 app = ServerApp()
 
