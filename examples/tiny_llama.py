@@ -12,7 +12,7 @@ import torch
 from tokenizers import ByteLevelBPETokenizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-VOCABULARY, LENGTH, BATCH = 512, 64, 16
+VOCABULARY, LENGTH, BATCH = 512, 32, 16
 
 
 def write_tiny_llama(folder: Path, steps: int = 300) -> None:

@@ -18,6 +18,7 @@ from tests.flower.loopback import NODES, Loopback
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 APP = EXAMPLES / "flower_lora"
+ROUNDS = 3
 
 
 def load(monkeypatch: pytest.MonkeyPatch, *names: str) -> list[ModuleType]:
@@ -39,7 +40,7 @@ def settings(**changes: Any) -> dict[str, Any]:
 def test_two_lines_cost_a_25th_and_less_than_two_percent_of_perplexity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process, three clients and four rounds. 20,480 values are 81.9 KB; at one bit 2.6 KB and a header."""
+    """In this process, three clients and rounds. 20,480 values are 81.9 KB; at one bit 2.6 KB and a header."""
     tiny, client, server, runner = load(
         monkeypatch, "tiny_llama", "lora_app.client_app", "lora_app.server_app", "flower_lora"
     )
@@ -47,14 +48,14 @@ def test_two_lines_cost_a_25th_and_less_than_two_percent_of_perplexity(
     found = {}
     for compressed in (False, True):
         random.seed(0)  # Flower shuffles the nodes.
-        run_config = settings(**{"compress": compressed, "model.name": str(tmp_path), "num-server-rounds": 4})
+        run_config = settings(**{"compress": compressed, "model.name": str(tmp_path), "num-server-rounds": ROUNDS})
         grid = Loopback(client.app, run_config=run_config)
         capsys.readouterr()
         server.app(grid, Context(1, 0, {}, RecordDict(), run_config))
         assert grid.errors == []
         found[compressed] = runner.RESULT.search(capsys.readouterr().out)
     plain, small = found[False], found[True]
-    assert plain[2] == small[2] == str(4 * len(NODES))
+    assert plain[2] == small[2] == str(ROUNDS * len(NODES))
     assert int(small[1]) * 25 <= int(plain[1])
     before, after = float(plain[4]), float(plain[5])
     assert small[4] == plain[4]
