@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +45,13 @@ class Outcome:
 def compare(folder: Path) -> tuple[Outcome, Outcome]:
     """Run the app without and with compression."""
     write_new_app(folder / "app", "digits_app", "template")
+    with superlink(folder) as environment:
+        return run_app(folder, environment, False), run_app(folder, environment, True)
+
+
+@contextmanager
+def superlink(folder: Path) -> Iterator[dict[str, str]]:
+    """A SuperLink in simulation mode, which `flwr run` finds as `here` in this environment."""
     port, home = free_port(), folder / "home"
     home.mkdir()
     (home / "config.toml").write_text(f'[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
@@ -56,7 +65,7 @@ def compare(folder: Path) -> tuple[Outcome, Outcome]:
         "OMP_NUM_THREADS": "1",
         "RAY_raylet_start_wait_time_s": "180",  # Half a minute is short on a busy machine.
     }
-    superlink = subprocess.Popen(
+    process = subprocess.Popen(
         ["flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)],
         env=environment,
         cwd=folder,
@@ -66,21 +75,29 @@ def compare(folder: Path) -> tuple[Outcome, Outcome]:
     )
     try:
         wait_for(port)
-        return run_app(folder, environment, False), run_app(folder, environment, True)
+        yield environment
     finally:
-        os.killpg(superlink.pid, signal.SIGTERM)
-        superlink.wait(30)
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
 
 
 def run_app(folder: Path, environment: dict[str, str], compressed: bool) -> Outcome:
     keys = f"compress={str(compressed).lower()} num-server-rounds={ROUNDS}"
+    found = flwr_run(folder, environment, keys, CLIENTS, RESULT)
+    return Outcome(int(found[1]), int(found[2]), int(found[3]), float(found[4]))
+
+
+def flwr_run(
+    folder: Path, environment: dict[str, str], keys: str, clients: int, result: re.Pattern[str]
+) -> re.Match[str]:
+    """Run the app in `folder`/app, and find the result in what it prints."""
     command = ["flwr", "run", "app", "here", "--stream", "--run-config", keys]
-    command += ["--federation-config", f"num-supernodes={CLIENTS} client-resources-num-cpus=1"]
+    command += ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1"]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
-    found = RESULT.search(done.stdout + done.stderr)
+    found = result.search(done.stdout + done.stderr)
     if found is None:
         raise RuntimeError(f"the run did not finish:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    return Outcome(int(found[1]), int(found[2]), int(found[3]), float(found[4]))
+    return found
 
 
 def free_port() -> int:

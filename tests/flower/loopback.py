@@ -32,9 +32,19 @@ def through_the_wire(message: Message) -> Message:
 class Loopback:
     """A grid of nodes that answer at once. `tamper` changes what a node says."""
 
-    def __init__(self, app: ClientApp, tamper: Callable[[Message], Message] = lambda reply: reply) -> None:
+    def __init__(
+        self,
+        app: ClientApp,
+        tamper: Callable[[Message], Message] = lambda reply: reply,
+        run_config: dict[str, Any] | None = None,
+    ) -> None:
         self.app, self.tamper = app, tamper
-        self.contexts = {node: Context(1, node, {}, RecordDict(), {}) for node in NODES}
+        self.contexts = {
+            node: Context(
+                1, node, {"partition-id": number, "num-partitions": len(NODES)}, RecordDict(), run_config or {}
+            )
+            for number, node in enumerate(NODES)
+        }
         self.errors: list[str] = []
 
     def get_node_ids(self) -> Iterable[int]:

@@ -32,10 +32,18 @@ from subbit.codecs import Codec, Kind, Shared, Vector, make_codec, registered_co
 from subbit.codecs.dense import Dense
 from subbit.codecs.int8 import Int8
 from subbit.codecs.topk import with_error_feedback
-from subbit.core.errors import ConfigError, FrameError
+from subbit.core.errors import ConfigError, FrameError, ModelError
 from subbit.core.randomness import derive_key
 from subbit.flower.change_stream import DownCodecs
-from subbit.flower.compression_order import RECORD, BroadcastOrder, CompressionOrder, Fields, only_arrays, refusal
+from subbit.flower.compression_order import (
+    RECORD,
+    BroadcastOrder,
+    CompressionOrder,
+    Fields,
+    only_arrays,
+    refusal,
+    unfit,
+)
 from subbit.flower.held_arrays import HeldArrays, follow_broadcast
 from subbit.flower.layout import Layout
 from subbit.wire.channel import Channel, Part, Where, up
@@ -129,8 +137,11 @@ class Compression:
             return reply
         if order.replies:
             name, arrays = only_arrays(reply.content)
-            vector = layout.flatten(arrays, self.sends == "weights")
-            frame = self._encode(vector, layout, order.round_number, message.metadata.dst_node_id, context.state)
+            try:
+                vector = layout.flatten(arrays, self.sends == "weights")
+                frame = self._encode(vector, layout, order.round_number, message.metadata.dst_node_id, context.state)
+            except (ModelError, FrameError) as error:
+                return Message(unfit(error, answer), reply_to=message)
             reply.content[name] = layout.rest(arrays)
             answer = {"frame": frame, "bytes-before": arrays.count_bytes(), **answer}
         reply.content[RECORD] = ConfigRecord(answer)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from subbit.core.errors import ConfigError, FrameError
+from subbit.core.errors import ConfigError, FrameError, ModelError
 
 RECORD = "subbit"
 """Name of our ConfigRecord: the order on the downlink, the answer on the uplink."""
@@ -113,9 +113,15 @@ def refusal(error: FrameError, version: int) -> RecordDict:
     return RecordDict({RECORD: ConfigRecord({**fields, **Held(version, 0).fields()})})
 
 
-def read_refusal(record: ConfigRecord) -> FrameError | None:
-    """The error that a node reports. Its words are untrusted."""
-    cause, reason = record.get("refused"), record.get("reason")
+def unfit(error: ModelError | FrameError, said: Fields) -> RecordDict:
+    """The answer of a node that followed the broadcast, and whose app made arrays that cannot be sent."""
+    cause = error.cause if isinstance(error, FrameError) else "template"
+    return RecordDict({RECORD: ConfigRecord({**said, "unfit": cause, "reason": str(error)[:LONGEST_REASON]})})
+
+
+def read_refusal(record: ConfigRecord, name: str = "refused") -> FrameError | None:
+    """The error that a node reports under this name. Its words are untrusted."""
+    cause, reason = record.get(name), record.get("reason")
     if not isinstance(cause, str):
         return None
     return FrameError(cause if cause in CAUSES else "payload", f"the node says: {str(reason)[:LONGEST_REASON]!r}")

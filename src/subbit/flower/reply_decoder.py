@@ -92,6 +92,9 @@ class ReplyDecoder:
                 raise refused
             self.sent.confirm(node, Held.read(answer))
         if asked.replies:
+            unfit = read_refusal(answer, "unfit")
+            if unfit is not None:
+                raise unfit
             self._decode(reply, answer.get("frame"), asked)
         del reply.content[RECORD]
 

@@ -1,0 +1,1 @@
+"""A FlowerTune-style app: LoRA adapters under federated averaging."""
