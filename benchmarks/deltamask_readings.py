@@ -133,7 +133,11 @@ def learning(reading: str, clamp: float | str, bits: int, clients: int = 10) -> 
     sent = np.diff([0, *(row["uplink_bytes"] for row in result.history)])
     bpp = 8 * sent / (clients * result.summary["parameters"])
     return {
-        **{"reading": reading, "clamp": clamp, "bits": bits, "clients": clients, "places": result.summary["parameters"]},
+        "reading": reading,
+        "clamp": clamp,
+        "bits": bits,
+        "clients": clients,
+        "places": result.summary["parameters"],
         "bpp_by_round": [round(float(value), 4) for value in bpp],
         "loss_by_round": [round(row["train_loss"], 4) for row in result.history],
         "accuracy_by_round": [row.get("accuracy") for row in result.history],

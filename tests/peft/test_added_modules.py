@@ -112,11 +112,10 @@ def test_adapter_behind_the_residual_sum(family: str, tmp_path: Path) -> None:
         nn.init.normal_(adapter.up.bias)
         squeezed = functional.gelu(plain @ adapter.down.weight.T + adapter.down.bias)
         expected = plain + squeezed @ adapter.up.weight.T + adapter.up.bias
-        network(inputs)  # Unchanged up to this block, so its input is the same.
         handle = block.register_forward_hook(lambda _, given, output: seen.append((given[0], output)))
         network(inputs)
     found = seen[1][1] if isinstance(seen[1][1], Tensor) else seen[1][1][0]
-    assert torch.equal(seen[1][0], hidden)
+    assert torch.equal(seen[1][0], hidden)  # Nothing has changed before this block.
     torch.testing.assert_close(found, expected)
 
 

@@ -79,8 +79,9 @@ class FedMask(Method[FedMaskParameters]):
         before the first round, as in the paper's algorithm, without a round for that.
         """
         pruning, structures, everything = self.parameters.pruning, self.map.structures, self.map.network
-        settings, start = replace(self.parameters.local, epochs=pruning.prune_epochs), torch.from_numpy(self.map.start())
-        after, first = start.clone(), Turn(0, client, {})
+        settings, first = replace(self.parameters.local, epochs=pruning.prune_epochs), Turn(0, client, {})
+        start = torch.from_numpy(self.map.start())
+        after = start.clone()
         train_locally(self.task, settings, everything, after, data, first, Hooks(constrain=everything.clamp_))
         merit = (after - start).abs() if pruning.saliency == "change" else torch.sigmoid(after)
         magnitude = np.abs(self.map.frozen.numpy()[structures.places])
