@@ -322,7 +322,7 @@ def test_what_cannot_be_traced_is_a_typed_error() -> None:
 
 
 @torch.no_grad()
-def test_groups_lstm_and_padded_means_are_left_alone() -> None:
+def test_groups_lstm_without_removable_units_and_padded_means_are_left_alone() -> None:
     grouped = nn.Sequential(
         nn.Conv2d(1, 4, 3),
         nn.ReLU(),

@@ -77,6 +77,21 @@ def test_clients_prune_for_their_own_classes() -> None:
     assert rows[[3, 8]].mean() > 1.5 * np.delete(rows, [3, 8]).mean()
 
 
+def test_when_a_client_prunes_makes_no_difference() -> None:
+    """As if all had pruned before the first round, from the mask of ones: other clients' masks do not enter."""
+    problem = digits_problem()
+    method = method_of(problem, keep_rate=0.25)
+    late = View(Overlap(*(np.full(WEIGHTS, count, np.uint16) for count in (1, 3))), None)  # All decided: zeros.
+    memories: list[dict[str, Any]] = [{}, {}]
+    for memory, view, number in zip(memories, (first_view(method), late), (0, 5), strict=True):
+        method.train(view, problem.client_data(0), Turn(number, 0, memory))
+    assert np.array_equal(memories[0]["structure"], memories[1]["structure"])
+    # Asked for its network before its first turn, it has pruned, too.
+    method.personalise(first_view(method), problem.client_data(0), Turn(5, 0, {}))
+    structure = method.map.structure(memories[0]["structure"])
+    assert np.array_equal(method.task.flat.weights.numpy()[method.map.masked] != 0, structure)
+
+
 def test_who_says_as_before_without_a_before_has_no_vote() -> None:
     method = method_of(keep_rate=0.25)
     mask = pack_bits(np.ones(method.map.structures.kept_elements, dtype=np.bool_))

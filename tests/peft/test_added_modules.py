@@ -87,6 +87,38 @@ def test_adapter_stands_on_the_feed_forward_output_before_the_residual_sum(tmp_p
         torch.testing.assert_close(block(hidden), expected)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adapter_behind_the_residual_sum(family: str, tmp_path: Path) -> None:
+    """Equation 6 of paper 003: a(phi(h)), phi being the whole block. As many parameters as inside, same start."""
+    network, inputs = load_family(family, tmp_path), inputs_for(family)
+    with torch.no_grad():
+        before = network(inputs)
+    seen: list[tuple[Tensor, Tensor]] = []
+    blocks = [module for name, module in network.named_modules() if name.endswith(".1") and "layer" in name]
+    block: Any = blocks[0]
+    handle = block.register_forward_hook(lambda _, given, output: seen.append((given[0], output)))
+    network(inputs)
+    handle.remove()
+    (hidden, output) = seen[0]
+    plain = output if isinstance(output, Tensor) else output[0]
+    selection = tune(network, "adapter", 7, **OPTIONS, adapter_place="after-residual")
+    flat = FlatModel(network, selection)
+    assert flat.template.size == added_size("adapter") + HEAD
+    flat.evaluation_mode()
+    with torch.no_grad():
+        assert torch.equal(network(inputs), before)
+        adapter = block.adapter
+        nn.init.normal_(adapter.up.weight)
+        nn.init.normal_(adapter.up.bias)
+        squeezed = functional.gelu(plain @ adapter.down.weight.T + adapter.down.bias)
+        expected = plain + squeezed @ adapter.up.weight.T + adapter.up.bias
+        handle = block.register_forward_hook(lambda _, given, output: seen.append((given[0], output)))
+        network(inputs)
+    found = seen[1][1] if isinstance(seen[1][1], Tensor) else seen[1][1][0]
+    assert torch.equal(seen[1][0], hidden)  # Nothing has changed before this block.
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("tuning", ["prompt", "prefix"])
 def test_prompts_against_the_loop_of_the_paper(tuning: str, tmp_path: Path) -> None:
     """Deep: new tokens before each block, dropped after it. Shallow: once, dropped after the last block."""

@@ -16,6 +16,7 @@ from subbit.core.errors import ConfigError, RunFolderError
 from subbit.papers.zampling_tables import (
     COMPRESSIONS,
     FEDERATED,
+    FEDERATED_PAPER,
     PAPER_TABLE_1,
     PAPER_TABLE_2,
     finished_run,
@@ -89,6 +90,15 @@ def test_federated_table_counts_real_frames(tmp_path: Path) -> None:
         assert row["client_savings_packed"] == pytest.approx(4 * 1930 / packed)
         summary = json.loads((tmp_path / f"zampling-federated-{factor}" / "summary.json").read_text())
         assert row["client_savings"] == pytest.approx(4 * 1930 * 4 / summary["uplink_bytes"])
+
+
+def test_the_papers_preset_has_the_papers_length_and_rate(tmp_path: Path) -> None:
+    words = ["dataset=digits", "limit=60", "test_limit=20", "model=mlp-small", f"folder={tmp_path}", "clients=2"]
+    call(tmp_path, "table", "--part", "federated", *words, "preset=paper", "rounds=1", "patience=1", "--samples", "1")
+    settings = open_run(tmp_path / "zampling-paper-8")[0].settings
+    local = settings.parameters.local
+    assert (local.epochs, local.learning_rate, local.schedule) == (100, 0.1, "constant")
+    assert FEDERATED_PAPER["rounds"] == 100
 
 
 def test_the_file_of_the_federated_table_is_its_last_line() -> None:

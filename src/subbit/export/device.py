@@ -92,9 +92,11 @@ def load_device(source: str | Path | bytes, module: nn.Module | None = None) -> 
 
 def _resize(network: nn.Module, name: str, layer: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Resize a layer to its tensors in the file. Whether the layers fit together shows when the network runs."""
+    prefix = f"{name}." if name else ""
+    if isinstance(layer, nn.LSTM):
+        _resize_lstm(layer, prefix, tensors)
     if not isinstance(layer, nn.Linear | nn.Conv2d | nn.BatchNorm1d | nn.BatchNorm2d):
         return
-    prefix = f"{name}." if name else ""
     if isinstance(layer, nn.Linear) and f"{prefix}columns" in tensors:
         owner, _, own_name = name.rpartition(".")
         columns = tensors[f"{prefix}columns"]
@@ -113,6 +115,14 @@ def _resize(network: nn.Module, name: str, layer: nn.Module, tensors: dict[str, 
             tensor.data = torch.empty_like(stored, dtype=tensor.dtype)
     for own_name, size in _sizes(layer).items():
         setattr(layer, own_name, size)
+
+
+def _resize_lstm(layer: nn.LSTM, prefix: str, tensors: dict[str, Tensor]) -> None:
+    for own_name, tensor in layer.named_parameters(recurse=False):
+        stored = tensors.get(prefix + own_name)
+        if stored is not None and stored.dim() == tensor.dim():
+            tensor.data = torch.empty_like(stored, dtype=tensor.dtype)
+    layer.hidden_size = getattr(layer, "weight_hh_l0").shape[1]  # noqa: B009 - torch's types do not know of it
 
 
 def _sizes(layer: nn.Module) -> dict[str, int]:

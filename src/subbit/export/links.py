@@ -69,6 +69,8 @@ class Structure:
     links: tuple[Link, ...]
     ends: dict[str, str]
     """Layers whose outputs cannot be removed, with the reason."""
+    lstms: tuple[tuple[str, str], ...] = ()
+    """LSTMs that start from zero, each with the one linear layer that reads its outputs and nothing else of it."""
 
 
 def trace(module: nn.Module, *examples: Tensor) -> ExportedProgram:
@@ -92,8 +94,10 @@ def find_links(module: nn.Module, example: Tensor) -> Structure:
     program = trace(module, example)
     signature = program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    links, ends = [], {}
+    links, ends, lstms = [], {}, []
     for node in program.graph.nodes:
+        if node.target is aten.lstm.input and (found_lstm := _lstm(module, node, names)):
+            lstms.append(found_lstm)
         producer = _layer(module, node, names)
         if producer is not None:
             found = _follow(module, producer, node, names)
@@ -101,7 +105,7 @@ def find_links(module: nn.Module, example: Tensor) -> Structure:
                 links.append(found)
             else:
                 ends[producer] = found
-    return Structure(tuple(links), ends)
+    return Structure(tuple(links), ends, tuple(lstms))
 
 
 def _follow(module: nn.Module, producer: str, node: Node, names: dict[str, str]) -> Link | str:
@@ -150,6 +154,38 @@ def _layer(module: nn.Module, node: Node, names: dict[str, str]) -> str | None:
     owner, _, tensor = names.get(weight.name, "").rpartition(".")
     wanted = nn.Conv2d if node.target in CONVOLUTIONS else nn.Linear
     return owner if tensor == "weight" and isinstance(module.get_submodule(owner), wanted) else None
+
+
+def _lstm(module: nn.Module, node: Node, names: dict[str, str]) -> tuple[str, str] | None:
+    """The LSTM of this call and the linear layer that alone reads its outputs, if there is one."""
+    states: Any = node.args[1]
+    weights: Any = node.args[2]
+    owners = {names.get(weight.name, "").rpartition(".")[0] for weight in weights}
+    starts_at_zero = all(state.target is aten.zeros.default for state in states)
+    alone = all(len(weight.users) == 1 for weight in weights)
+    name = owners.pop()
+    lstm = module.get_submodule(name)
+    if owners or not starts_at_zero or not alone or not isinstance(lstm, nn.LSTM):
+        return None
+    if lstm.bidirectional or lstm.proj_size or any(user.args[1] != 0 and user.users for user in node.users):
+        return None
+    output = [user for user in node.users if user.args[1] == 0]
+    while len(output) == 1:
+        before, readers = output[0], list(output[0].users)
+        if len(readers) == 1 and (reader := _layer(module, readers[0], names)) is not None:
+            linear = readers[0].target is aten.linear.default and readers[0].args[0] is before
+            return (name, reader) if linear else None
+        output = [reader for reader in readers if len(readers) == 1 and _keeps_units(reader, before)]
+    return None
+
+
+def _keeps_units(node: Node, before: Node) -> bool:
+    """Whether this leaves the last axis as it is: another axis is cut, or nothing happens."""
+    if node.target in UNCHANGED or _is_idle_dropout(node):
+        return True
+    axis = node.args[1] if len(node.args) > 1 else 0
+    cuts = node.target in (aten.select.int, aten.slice.Tensor)
+    return cuts and isinstance(axis, int) and axis % len(_shape(before)) != len(_shape(before)) - 1
 
 
 def _norm(module: nn.Module, node: Node, names: dict[str, str]) -> str | None:

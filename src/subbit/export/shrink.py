@@ -8,8 +8,9 @@ For every link (`subbit.export.links`) between a layer and its reader:
 
 A convolution with padding sees a constant map surrounded by zeros, which a bias cannot replace. There all constant
 units are merged into one: a unit of value c with weights W_1 c_1 / c + W_2 c_2 / c + ... replaces all of them. Removing
-units may leave others unread or constant, so this is repeated until nothing changes. Finally, a linear layer that reads
-only some of its inputs, where these cannot be removed themselves (pixels), selects just those.
+units may leave others unread or constant, so this is repeated until nothing changes, also with the hidden units of
+LSTMs (`subbit.export.shrink_lstm`). Finally, a linear layer that reads only some of its inputs, where these cannot be
+removed themselves (pixels), selects just those.
 
 Filters are removed in multiples of four: onnxruntime has no fast convolution for other numbers of channels, which costs
 more than a few unused filters.
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 from subbit.export.layers import Layer, add_to_bias_, select_columns, take_features_, take_inputs_, take_outputs_
 from subbit.export.links import Link, Structure, find_links
+from subbit.export.shrink_lstm import shrink_lstm_
 
 ALIGNMENT = 4
 LEAST_UNREAD = 0.125
@@ -54,13 +56,14 @@ def shrink(module: nn.Module, example: Tensor, alignment: int = ALIGNMENT) -> Sh
 def shrink_traced(module: nn.Module, structure: Structure, alignment: int = ALIGNMENT) -> Shrunk:
     small = copy.deepcopy(module)
     small.zero_grad(set_to_none=True)
-    before = {name: len(layer.weight) for name, layer in _layers(small).items()}
+    before = _widths(small)
     changed = True
     while changed:
         changed = any(_shrink_link(small, link, alignment) for link in structure.links)
-    read = {link.consumer for link in structure.links}
+        changed = any(_shrink_lstm(small, *names) for names in structure.lstms) or changed
+    read = {link.consumer for link in structure.links} | {reader for _, reader in structure.lstms}
     inputs = _pick_inputs(small, read)
-    after = {name: len(layer.weight) for name, layer in _layers(small).items()}
+    after = _widths(small)
     widths = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
     left = {}
     for name, reason in structure.ends.items():
@@ -126,6 +129,17 @@ def _pick_inputs(module: nn.Module, read: set[str]) -> dict[str, tuple[int, int]
                 setattr(module.get_submodule(owner), own_name, select_columns(layer, columns))
                 picked[name] = (layer.in_features, len(columns))
     return picked
+
+
+def _shrink_lstm(module: nn.Module, name: str, reader: str) -> bool:
+    lstm, layer = module.get_submodule(name), _layer(module, reader)
+    return isinstance(lstm, nn.LSTM) and isinstance(layer, nn.Linear) and shrink_lstm_(lstm, layer)
+
+
+def _widths(module: nn.Module) -> dict[str, int]:
+    """Outputs of every layer."""
+    recurrent = {name: layer.hidden_size for name, layer in module.named_modules() if isinstance(layer, nn.LSTM)}
+    return {name: len(layer.weight) for name, layer in _layers(module).items()} | recurrent
 
 
 def _layers(module: nn.Module) -> dict[str, Layer]:

@@ -44,11 +44,13 @@ class MaskMap:
 
     name: ClassVar[str] = "mask"
     trains_weights: ClassVar[bool] = False
+    theta_pretrained: ClassVar[float] = 0.95
     weights: Literal["auto", "keep", "signed", "signed-e"] = "auto"
     """The frozen weights: the module's own (`keep`), or their signs times one constant per tensor, sqrt(2 / fan-in) or,
     as in the code of FedPM's authors, e / sqrt(fan-in). `auto`: `keep` on pre-trained weights, else `signed`."""
     theta_init: float | Literal["auto", "normal"] = "auto"
-    """Initial probability of a one; `normal`: scores from N(0, 1); `auto`: 0.95 on pre-trained weights, else normal."""
+    """Initial probability of a one; `normal`: scores from N(0, 1); `auto`: 0.95 on pre-trained weights (0.9 with a
+    threshold), else normal."""
     straight_through: Literal["identity", "theta"] = "identity"
     """Gradient of the sampling step: dL/dm * theta (1 - theta), or that times theta as in the code of FedPM's
     authors."""
@@ -72,6 +74,8 @@ class ThresholdMap(MaskMap):
     """Scores of a thresholded mask over frozen weights: w0 * [sigmoid(s) >= tau]."""
 
     name: ClassVar[str] = "threshold"
+    theta_pretrained: ClassVar[float] = 0.9
+    """A draw needs little to change, a threshold must be crossed: 22 steps of Adam at a rate of 0.1 instead of 30."""
     tau: float = 0.5
     """A weight is kept if its theta is at least this."""
     straight_through: Literal["identity"] = "identity"
@@ -120,7 +124,7 @@ class Mask(BoundMap):
     def initial_thresholds(self) -> Thresholds:
         start = self.piece.theta_init
         if start == "auto":
-            start = 0.95 if self.task.pretrained else "normal"
+            start = self.piece.theta_pretrained if self.task.pretrained else "normal"
         if isinstance(start, float):
             return np.full(self.size, int(start * FULL), dtype=np.uint32)
         drawn = uniforms(derive_key(self.task.seed, "initial-scores"), 0, self.size)

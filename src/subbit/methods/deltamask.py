@@ -9,10 +9,11 @@ Tsouvalas, Asano, Saeed: "Federated Fine-Tuning of Vision Foundation Models via 
     up     D, exactly coded by default, in a 4-wise binary fuse filter in the paper
     server m_k = m_g xor D; the rest as in FedPM
 
-The paper does not say whether u' = u. With the same uniforms ("shared" coupling) a flip has probability
-|theta_k - theta_g|; with independent ones about half of the undecided places flip, which costs more than the mask
-itself. The paper's bit rates require shared uniforms, so they are the default. The paper also uses one u for all
-clients, so that their errors add up instead of averaging out; the default here is one key per client (`seed_scope`).
+The paper does not say whether u' = u. With the same uniforms (`coupling=shared`) a flip has probability
+|theta_k - theta_g|; with independent ones 2 theta (1 - theta) even if nothing was learnt, which costs more than the
+mask itself until the probabilities have gone to 0 and 1. The paper draws one m_g for all clients; with shared
+uniforms their errors then add up instead of averaging out, so the default here is one key per client (`seed_scope`).
+docs/deltamask.md has 100 rounds of each reading.
 
 A vector codec, e.g. `codec=ternary`, sends the change of the scores instead, which the server averages.
 """
@@ -44,6 +45,9 @@ from subbit.methods.fedpm import carries_masks
 from subbit.methods.method import Method
 from subbit.models.task import Task, Turn
 
+EVERY_ROUND = -1
+"""Stands for the number of the round in the key of a draw that all rounds share."""
+
 
 @dataclass(frozen=True)
 class FlipsUp(BitsUp):
@@ -60,8 +64,9 @@ class FlipsUp(BitsUp):
     """Which flips are kept: those with the largest KL divergence, or a random choice (the paper's ablation)."""
     coupling: Literal["shared", "independent"] = only_with("codec", carries_bits, "shared")
     """Whether a client draws its mask with the uniforms of the reference mask, or with its own."""
-    seed_scope: Literal["client", "round"] = only_with("codec", carries_bits, "client")
-    """A reference mask for each client, or one for all clients of a round."""
+    seed_scope: Literal["client", "round", "client-run", "run"] = only_with("codec", carries_bits, "client")
+    """The uniforms of the reference mask: new ones for each client and round, or the same for all clients of a round
+    (`round`), for a client in all its rounds (`client-run`), for all clients and rounds (`run`)."""
     error_feedback: bool | Literal["auto"] = only_with("codec", loses_changes, "auto")
     """Where changes of scores are sent: the client adds what was lost to its next change; `auto`: for biased codecs."""
 
@@ -75,8 +80,9 @@ class FlipsUp(BitsUp):
         return 1 + (self.kappa - 1) * 0.5 * (1 + math.cos(math.pi * round_number / (rounds - 1)))
 
     def reference_key(self, task: Task, round_number: int, client: int) -> int:
-        owner = client if self.seed_scope == "client" else NOBODY
-        return derive_key(task.seed, "reference-mask", round_number, owner)
+        owner = client if self.seed_scope in ("client", "client-run") else NOBODY
+        turn = round_number if self.seed_scope in ("client", "round") else EVERY_ROUND
+        return derive_key(task.seed, "reference-mask", turn, owner)
 
     def uniforms_key(self, exchange: BitsExchange, round_number: int, client: int) -> int | None:
         return self.reference_key(exchange.task, round_number, client) if self.coupling == "shared" else None
@@ -111,7 +117,7 @@ class FlipsUp(BitsUp):
 
     def mask(self, exchange: BitsExchange, view: Thresholds, payload: Bits, where: tuple[int, int]) -> Bits:
         key = self.reference_key(exchange.task, *where)
-        if self.seed_scope == "round":
+        if self.seed_scope in ("round", "run"):
             mask: Bits = exchange.drawn(view, key) ^ payload
             return mask
         mask = sample_bits(view, key)

@@ -4,8 +4,8 @@ Li, Sun, Zeng, Zhang, Li, Chen: "FedMask: Joint Computation and Communication-Ef
 via Heterogeneous Masking", SenSys 2021. (Paper 004.)
 
     down     for each element: one, zero, or open (`subbit.aggregate.overlap`)
-    first    the client trains scores for one epoch and keeps the share `keep_rate` of the last layers where |w0| times
-             sigmoid(s) is largest: its structure, which never changes
+    first    the client trains the scores of a mask of ones for one epoch and keeps the share `keep_rate` of the last
+             layers where |w0| times the change of s is largest: its structure, which never changes
     client   own bits <- bits of the broadcast where they are decided;  s = +c for a one, -c for a zero
              every step descends on L(w0 * [s >= 0]) + lasso * R(s), inside the structure (`subbit.models.hard_mask`,
              `subbit.models.structure`); own bits <- [s >= 0]
@@ -53,7 +53,7 @@ class FedMask(Method[FedMaskParameters]):
     Parameters = FedMaskParameters
     presets: ClassVar = {
         "default": {},
-        "paper": {"weights": "kaiming", "communication": "dense", "codec": "packed", "optimizer": "sgd"},
+        "paper": {"weights": "kaiming", "communication": "dense", "codec": "packed"},
     }
     personal = True
     mechanism: GaussianMechanism | None = None
@@ -68,17 +68,23 @@ class FedMask(Method[FedMaskParameters]):
     def train(self, view: View, data: Data, turn: Turn) -> Update:
         start = self.exchange.trained(view, turn.memory)
         if "mask" not in turn.memory and self.map.structures.units:
-            turn.memory["structure"] = self._prune(start, data, turn)
+            turn.memory["structure"] = self._prune(data, turn.client)
         trained, loss = self._train(start, self.map.structure(turn.memory.get("structure")), data, turn)
         payloads, observed = self.exchange.say(view, trained, turn)
         return Update(payloads, len(data), {"loss": loss, **observed})
 
-    def _prune(self, start: Tensor, data: Data, turn: Turn) -> Bits:
-        """Train without a structure, then choose the client's structure from the resulting scores."""
+    def _prune(self, data: Data, client: int) -> Bits:
+        """Train the mask of all ones without a structure, then choose the client's structure from the scores.
+
+        It depends on nothing that other clients sent, so it is the same whenever a client prunes: as if all had pruned
+        before the first round, as in the paper's algorithm, without a round for that.
+        """
         pruning, structures, everything = self.parameters.pruning, self.map.structures, self.map.network
-        settings, after = replace(self.parameters.local, epochs=pruning.prune_epochs), start.clone()
+        settings, first = replace(self.parameters.local, epochs=pruning.prune_epochs), Turn(0, client, {})
+        start = torch.from_numpy(self.map.start())
+        after = start.clone()
         with moved(after, self.task.flat.device) as there:
-            train_locally(self.task, settings, everything, there, data, turn, Hooks(constrain=everything.clamp_))
+            train_locally(self.task, settings, everything, there, data, first, Hooks(constrain=everything.clamp_))
         merit = (after - start).abs() if pruning.saliency == "change" else torch.sigmoid(after)
         magnitude = np.abs(host(self.map.frozen)[structures.places])
         return pack_bits(structures.prune(magnitude * merit.numpy()[structures.places], magnitude))
@@ -98,8 +104,10 @@ class FedMask(Method[FedMaskParameters]):
 
     def personalise(self, view: View, data: Data, turn: Turn) -> None:
         memory = turn.memory
-        mask, real = self.exchange.own_mask(memory), memory.get("real")
+        mask, real, units = self.exchange.own_mask(memory), memory.get("real"), memory.get("structure")
         if self.parameters.map.evaluation == "merged" or "mask" not in memory:
-            mask = view.overlap.merge(mask) & self.map.structure(memory.get("structure"))
+            if units is None and self.map.structures.units:
+                units = self._prune(data, turn.client)
+            mask = view.overlap.merge(mask) & self.map.structure(units)
             real = view.real if self.exchange.sends_real else real
         self.map.write_mask(mask, real)

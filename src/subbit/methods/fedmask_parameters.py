@@ -11,6 +11,7 @@ from subbit.codecs.codec import Bits
 from subbit.codecs.smallest import Mask
 from subbit.core.pieces import choice
 from subbit.core.values import require
+from subbit.local.optimizers import Sgd
 from subbit.local.training import Local
 from subbit.maps.masks import select_blocks
 from subbit.models.structure import Layer, Structures
@@ -46,9 +47,9 @@ class Pruning:
     prune_scope: Literal["layer", "network"] = "layer"
     """Keep the same share of every pruned layer, or the best across all of them."""
     prune_epochs: int = 1
-    saliency: Literal["value", "change"] = "value"
-    """|w0| times sigmoid(score), as in the paper's algorithm, or times the change of the score, as in its text. The
-    latter also keeps weights that training pushes towards zero."""
+    saliency: Literal["change", "value"] = "change"
+    """|w0| times the change of the score, as in the paper's text, or times sigmoid(score), as in its algorithm. The
+    latter hardly depends on the data: one epoch changes a sigmoid by little, and weights differ by much."""
 
     def __post_init__(self) -> None:
         require(self.pruned_layers >= 0, f"pruned_layers={self.pruned_layers}: needs 0 or more")
@@ -76,7 +77,7 @@ class MaskedLocal(Local):
     """Strength of the group lasso over rows and columns."""
     lasso_scaled: bool = False
     """Multiply each group's norm by the square root of its size, as in the original group lasso."""
-    real_rate: float = 0.01
+    real_rate: float = 0.001
     """Learning rate of weights without a mask, as a multiple of that of the masks."""
 
     def __post_init__(self) -> None:
@@ -113,6 +114,8 @@ class OverlapAggregate:
 class FedMaskParameters:
     map: PersonalMask = PersonalMask()
     pruning: Pruning = Pruning()
-    local: MaskedLocal = MaskedLocal(epochs=5, learning_rate=0.1)
+    local: MaskedLocal = MaskedLocal(epochs=5, optimizer=Sgd(), learning_rate=100.0)
+    """Plain gradients, so that loss and lasso keep their proportions: Adam moves every score by the same distance, also
+    those that only the lasso pulls at. The gradient of a score is tiny: at a rate of 0.1 hardly a bit ever flips."""
     up: OverlapUp = OverlapUp()
     aggregate: OverlapAggregate = OverlapAggregate()

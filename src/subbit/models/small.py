@@ -147,7 +147,9 @@ class CharLstm(SmallNetwork):
 
     def hidden(self, inputs: Tensor) -> Tensor:
         characters = self.embedding.num_embeddings
-        if inputs.dtype != torch.int64 or (inputs.numel() and not 0 <= int(inputs.min()) <= inputs.max() < characters):
+        # A trace cannot hold what depends on values; the embedding refuses them, too, in fewer words.
+        known = torch.compiler.is_exporting() or not inputs.numel()
+        if inputs.dtype != torch.int64 or not (known or 0 <= int(inputs.min()) <= inputs.max() < characters):
             raise ModelError(f"inputs of {inputs.dtype}: needs int64 numbers of characters from 0 to {characters - 1}")
         states, _ = self.lstm(self.embedding(inputs))
         hidden: Tensor = states[:, -1]

@@ -1,12 +1,17 @@
-"""Bottleneck adapters: h + up(GELU(down(h))) on the output of every feed-forward layer, before the residual sum.
+"""Bottleneck adapters: h + up(GELU(down(h))), one in every block.
 
-Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019; placed as in Pfeiffer et al., "AdapterHub",
-EMNLP 2020. `up` starts at zero, so the network is initially unchanged, bit for bit.
+Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019.
+
+    inside           h is the output of the feed-forward layer, before the residual sum: the text of paper 003, "after
+                     the feed-forward block"; as in Pfeiffer et al., "AdapterHub", EMNLP 2020
+    after-residual   h is the output of the whole block: equation 6 and figure 2 of paper 003
+
+`up` starts at zero, so the network is initially unchanged, bit for bit.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -30,14 +35,20 @@ class Adapter(nn.Module):
         return hidden + change.to(hidden.dtype)
 
 
-def add_adapters(module: nn.Module, bottleneck: int) -> None:
+Place = Literal["inside", "after-residual"]
+
+
+def add_adapters(module: nn.Module, bottleneck: int, place: Place = "inside") -> None:
     for block in transformer_blocks(module, "tuning=adapter").values():
         layer = feed_forward_output(block)
+        owner = layer if place == "inside" else block
         # A child module and a hook instead of a wrapper, so that the frozen parameters keep their names.
-        layer.add_module("adapter", Adapter(outputs_of(layer), bottleneck))
-        layer.register_forward_hook(_adapted)
+        owner.add_module("adapter", Adapter(outputs_of(layer), bottleneck))
+        owner.register_forward_hook(_adapted)
 
 
-def _adapted(layer: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-    adapted: Tensor = layer.get_submodule("adapter")(output)
-    return adapted
+def _adapted(owner: nn.Module, inputs: Any, output: Any) -> Any:
+    adapter = owner.get_submodule("adapter")
+    if isinstance(output, Tensor):
+        return adapter(output)
+    return (adapter(output[0]), *output[1:])  # Some blocks also return their attention.

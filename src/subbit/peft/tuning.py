@@ -3,7 +3,7 @@
     full      everything
     head      the head only
     bias      every bias: of layers, of norms, of the patch embedding (Ben Zaken et al., "BitFit", ACL 2022)
-    adapter   a bottleneck after each feed-forward layer
+    adapter   a bottleneck in each block, after its feed-forward layer or at its end
     prompt    tokens prepended in each block
     prefix    tokens prepended at the input
     lora      low-rank changes of the query and value layers, or of others that are named
@@ -24,7 +24,7 @@ from subbit.core.randomness import torch_randomness
 from subbit.core.registry import make_registry, register
 from subbit.core.values import require
 from subbit.models.select import select_parameters
-from subbit.peft.adapter import add_adapters
+from subbit.peft.adapter import Place, add_adapters
 from subbit.peft.lora import add_lora, trained_head
 from subbit.peft.prompt import add_prompts
 from subbit.peft.targets import AUTO
@@ -87,18 +87,20 @@ class Bias:
 @register("tuning", "adapter")
 @dataclass(frozen=True)
 class Adapter:
-    """Adds a bottleneck after each feed-forward layer."""
+    """Adds a bottleneck to each block, after its feed-forward layer or at its end."""
 
     name: ClassVar[str] = "adapter"
     bottleneck: int = 8
     """Width of an adapter."""
+    adapter_place: Place = "inside"
+    """Before the residual sum that ends a block, or behind it."""
 
     def __post_init__(self) -> None:
         require(self.bottleneck >= 1, f"bottleneck={self.bottleneck}: needs at least 1")
 
     def tune(self, module: nn.Module, key: int) -> str:
         with torch_randomness(key):
-            add_adapters(module, self.bottleneck)
+            add_adapters(module, self.bottleneck, self.adapter_place)
         return _and_head(module, "*.adapter.*")
 
 
