@@ -18,6 +18,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+import transformers
 from flower_compressed import flwr_run, superlink
 from tiny_llama import write_tiny_llama
 
@@ -57,6 +59,8 @@ def run(folder: Path, environment: dict[str, str], seed: int, compressed: bool) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1, help="repeat with this many seeds")
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)  # So small a model is not faster with more.
     for seed in range(parser.parse_args().seeds):
         with tempfile.TemporaryDirectory() as folder:
             plain, compressed = compare(Path(folder), seed)

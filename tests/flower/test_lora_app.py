@@ -62,7 +62,7 @@ def test_two_lines_cost_a_25th_and_less_than_two_percent_of_perplexity(
     assert int(small[1]) * 25 <= int(plain[1])
     before, after = float(plain[4]), float(plain[5])
     assert small[4] == plain[4]
-    assert after < 0.9 * before
+    assert after < 0.95 * before  # Else 2% would say little. It falls by 11%, with Python 3.11's texts.
     assert abs(math.log(float(small[5]) / after)) < math.log(1.02)
 
 
