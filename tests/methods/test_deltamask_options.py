@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from subbit.codecs.packed import count_ones, pack_bits, positions_of_bits
+from subbit.codecs.sampler import sample_bits
 from subbit.core.randomness import derive_key
 from subbit.methods.deltamask import DeltaMask, bernoulli_divergence
 from subbit.methods.method import Turn
@@ -139,3 +140,20 @@ def test_every_head_of_the_paper_is_fitted_once_and_then_frozen(head: str) -> No
         weight, bias = solve(LdaStatistics.from_features(features, problem.train.labels, 10))
         assert fitted.weight.detach().numpy() == pytest.approx(weight.numpy(), rel=1e-3, abs=1e-3)
         assert fitted.bias.detach().numpy() == pytest.approx(bias.numpy(), rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("scope", "distinct"), [("client", 4), ("round", 2), ("client-run", 2), ("run", 1)], ids=lambda value: str(value)
+)
+def test_the_uniforms_are_as_many_as_the_scope_says(scope: str, distinct: int) -> None:
+    """Two rounds of two clients; and the server rebuilds the client's mask from the flips in each."""
+    method = make(seed_scope=scope, kappa=1.0, kappa_schedule="const")
+    up, view = method.exchange.up, method.map.initial_thresholds()
+    wheres = [(number, client) for number in range(2) for client in range(2)]
+    assert len({up.reference_key(method.task, *where) for where in wheres}) == distinct
+    for number, client in wheres:
+        trained = method.exchange.trained(view) + 0.7
+        payloads, _ = method.exchange.say(view, trained, Turn(number, client, {}))
+        mask = up.mask(method.exchange, view, payloads["flips"], (number, client))
+        key = up.reference_key(method.task, number, client)
+        assert np.array_equal(mask, sample_bits(method.map.moved(view, trained), key))

@@ -35,8 +35,8 @@ RANDOM = {"bnn", "fedavg", "fedpm", "hidenseek", "klms", "topk", "zampling"}
 """Papers that start from random weights."""
 CENTRAL = {"edge-popup", "supermask"}
 """The same, and one client has all the data. Personal methods are known by their attribute; all others fine-tune."""
-ROUNDS = {"zampling paper": 2, "fedpeft paper": 2, "fedprox paper": 2, "moon paper": 2, "threshold-mask default": 4}
-ROUNDS |= {"threshold-mask paper": 4, "standalone paper": 3}
+ROUNDS = {"deepreduce": 5, "fedmask": 4, "threshold-mask": 4}
+ROUNDS |= {f"{name} paper": 2 for name in ("fedpeft", "fedprox", "moon", "zampling")} | {"standalone paper": 3}
 """Long turns need few; otherwise ten."""
 REPEATED = {"deepreduce": 9, "threshold-mask": 9}
 """How often a client has each example. Paper 000 has 26 steps in a turn, and 200 examples make four: too few for
@@ -118,7 +118,7 @@ def of_state(problem: Problem, settings: Settings, state: Any) -> Losses:
 
 def start_and_end(name: str, preset: str, folder: Path, **values: Any) -> tuple[Losses, Losses]:
     problem = problem_for(name)
-    rounds = ROUNDS.get(f"{name} {preset}", 10)
+    rounds = ROUNDS.get(f"{name} {preset}", ROUNDS.get(name, 10))
     given = {"method": name, "preset": preset, "rounds": rounds, "evaluate_every": rounds, "clients": problem.clients}
     settings = resolve({**given, "head": "keep", "folder": str(folder), "name": "job", **values})
     made = RunFolder.create(settings, "")
