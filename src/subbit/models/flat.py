@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from subbit.core.errors import ModelError
+from subbit.models.frozen import is_quantised
 from subbit.models.precision import HALVES, widen_layers
 from subbit.models.select import note_frozen, select_parameters
 from subbit.models.template import Template
@@ -164,15 +165,11 @@ class FlatModel:
         others; none if there is none."""
         if self.batchnorm == "frozen":
             return None
-        layers = self.module.named_modules()
-        return next(
-            (
-                name
-                for name, each in layers
-                if isinstance(each, _BatchNorm) or getattr(each, "running_mean", None) is not None
-            ),
-            None,
-        )
+        name: str
+        for name, layer in self.module.named_modules():
+            if isinstance(layer, _BatchNorm) or getattr(layer, "running_mean", None) is not None:
+                return name
+        return None
 
     def training_mode(self) -> None:
         """`module.train()` under the batch normalisation policy. Dropout is active if the module has it."""
@@ -196,7 +193,8 @@ class FlatModel:
 
 def model_sha256(module: nn.Module) -> str:
     """SHA-256 of the state dict: sorted names, types, shapes and raw bytes."""
-    return sha256_of((name, value) for name, value in module.state_dict().items() if isinstance(value, Tensor))
+    tensors = ((name, value) for name, value in module.state_dict().items() if isinstance(value, Tensor))
+    return sha256_of((name, value.dequantize() if is_quantised(value) else value) for name, value in tensors)
 
 
 def sha256_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
