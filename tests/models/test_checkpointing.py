@@ -129,16 +129,34 @@ def test_a_run_ends_with_the_same_bits(values: dict[str, Any], make: Any) -> Non
     assert not any(map(is_checkpointed, lean.module.modules()))
 
 
-@pytest.mark.parametrize("selection", ["backbone.layers.1.*", "backbone.layers.1.mlp.*"])
-def test_the_cache_does_not_enter_a_block(selection: str) -> None:
-    module, inputs = without_dropout(), vit()[1]
-    plain = find_prefix(FlatModel(module, selection), (), inputs)
+class Straight(nn.Module):
+    """A block without a connection around its layers, so that a cut can lie inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        outputs: Tensor = self.second(torch.relu(self.first(hidden)))
+        return outputs
+
+
+def test_the_cache_does_not_enter_a_block() -> None:
+    module, inputs = nn.Sequential(nn.Sequential(*(Straight() for _ in range(3))), nn.Linear(8, 3)), torch.randn(12, 8)
+    plain = find_prefix(FlatModel(module, "0.2.second.*"), (), inputs)
     assert plain is not None
+    assert plain.cut is module[0][2].second
     checkpoint_blocks(module)
-    assert not is_checkpointed(plain.cut)
-    prefix = find_prefix(FlatModel(module, selection), (), inputs)
+    prefix = find_prefix(FlatModel(module, "0.2.second.*"), (), inputs)
     assert prefix is not None
-    assert prefix.cut is module.get_submodule("backbone.layers.1")
+    assert prefix.cut is module[0][2]
+    without_checkpoints(module)
+    data = (inputs, torch.arange(12) % 3)
+    results = [
+        subbit.fine_tune(module, [data], data, method="fedavg", select="0.2.second.*", rounds=2, checkpointing=lean)
+        for lean in (False, True)
+    ]
+    assert model_sha256(results[0].module) == model_sha256(results[1].module) != model_sha256(module)
 
 
 def test_refusals() -> None:

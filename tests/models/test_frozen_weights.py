@@ -126,7 +126,7 @@ def test_a_run_is_exported(kind: str, tmp_path: Path) -> None:
         assert found.dtype == torch.float32
         torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
         # A mask is on the base as it was before it was rounded, and of the thresholded network.
-        masked = subbit.load(None, tmp_path / "mask")(images)
+        masked = subbit.load("subbit/vit-micro", tmp_path / "mask")(images)
         thresholded = open_run(tmp_path / "run").workplace.module(images).float()
     torch.testing.assert_close(masked, thresholded, rtol=0.05, atol=0.1)
 
