@@ -120,6 +120,12 @@ class RunConfig:
     GPUs."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """In which the network computes. What is trained and sent stays float32."""
+    checkpointing: bool = False
+    """Compute the activations of blocks again in the backward pass instead of keeping them: less memory, about a third
+    more time. Does not change the result."""
+    frozen_weights: Literal["float32", "bfloat16", "int8"] = "float32"
+    """How weights that are not trained are kept. `bfloat16`: half the memory, and layers of such weights compute in it.
+    `int8`: a quarter for linear layers; needs torchao."""
     cache: Literal["exact", "bfloat16", "off"] = "exact"
     """Keep what frozen layers compute for an example, so that it is computed once. `exact` does not change the result;
     `bfloat16` takes half the memory and rounds."""
@@ -175,6 +181,10 @@ class RunConfig:
             f"link_latency_ms={self.link_latency_ms}: needs 0 or more milliseconds",
         )
         require(DEVICE.fullmatch(self.device) is not None, f"device={self.device}: {NEEDED}")
+        require(
+            self.precision != "float16" or self.frozen_weights != "bfloat16",
+            "frozen_weights=bfloat16: cannot be mixed with precision=float16; use precision=bfloat16 or float32",
+        )
         require(0 <= self.cache_gb < math.inf, f"cache_gb={self.cache_gb}: needs 0 or more gigabytes")
         require(0 < self.quorum <= 1, f"quorum={self.quorum}: needs a share above 0, at most 1")
         shrinkage = self.head_shrinkage

@@ -24,6 +24,7 @@ from subbit.export.layers import SelectedLinear
 from subbit.export.mask_container import pack, read_file, unpack
 from subbit.export.recipe import Recipe, build_description, module_tensors, recipe_values
 from subbit.export.runs import TrainedRun
+from subbit.models.frozen import widened
 
 INPUT_TYPES = {"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}
 
@@ -41,7 +42,7 @@ class DeviceDescription(Recipe):
 
 def dense_copy(trained: TrainedRun) -> nn.Module:
     """A copy of the run's network with all its zeros; nothing in it is trainable."""
-    module = copy.deepcopy(trained.workplace.module)
+    module = copy.deepcopy(widened(trained.workplace.module))
     module.requires_grad_(False)
     module.zero_grad(set_to_none=True)
     refuse_batch_statistics(module)

@@ -32,6 +32,8 @@ from subbit.export.mask_container import pack, unpack
 from subbit.export.recipe import Recipe, build_description, module_tensors, recipe_values
 from subbit.export.runs import TrainedRun
 from subbit.models import FlatModel, Template, select_parameters
+from subbit.models.frozen import is_quantised
+from subbit.models.precision import HALVES
 from subbit.runtime.workplace import count_blocks
 
 CODEC = make_codec("mask")
@@ -94,7 +96,11 @@ def mask_of_run(trained: TrainedRun) -> MaskFile:
     network_tensors = module_tensors(trained.workplace.module)
     base = masked_base(trained.workplace.problem.module, flat, frozen_weights(method))
     # Layers of lower precision with masked weights have become float32.
-    base |= {name: base[name].to(tensor.dtype) for name, tensor in network_tensors.items() if name in base}
+    base |= {
+        name: base[name].to(tensor.dtype)
+        for name, tensor in network_tensors.items()
+        if name in base and base[name].dtype in HALVES
+    }
     kept: list[Tensor] = []
     masked, values = 0, {}
     for name, network in network_tensors.items():
@@ -106,7 +112,7 @@ def mask_of_run(trained: TrainedRun) -> MaskFile:
             kept.append((ones if is_mask else torch.zeros_like(ones)).reshape(-1))
             if is_mask:
                 continue
-        elif torch.equal(base[name], network):
+        elif is_quantised(network) or torch.equal(base[name].to(network.dtype), network):
             continue
         require(network.dtype == torch.float32, f"{name} is {network.dtype} and was changed: a mask file holds float32")
         values[name] = network.detach().numpy().copy()

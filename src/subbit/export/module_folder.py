@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from subbit.export.pretrained import as_pretrained, write_pretrained
 from subbit.methods.method import Method
 from subbit.methods.names import find_method
 from subbit.models.classifier import Classifier
+from subbit.models.frozen import widened
 from subbit.peft.lora import HEAD_FILE, save_adapter
 from subbit.peft.merge_lora import has_lora, without_lora
 from subbit.runtime.networks import Network
@@ -46,7 +47,7 @@ class Saved:
 
 def save_module(network: Network, folder: str | Path, *, merge: bool = True) -> Saved:
     """Write the network to a new folder, whole or not at all. LoRA is merged into the weights, or beside them."""
-    path = Path(folder)
+    path, network = Path(folder), replace(network, module=widened(network.module))
     refuse_taken(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as temporary:

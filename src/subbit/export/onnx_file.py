@@ -17,6 +17,7 @@ from subbit.export.device import refuse_batch_statistics
 from subbit.export.onnx_session import INPUTS, OnnxModel, require_packages
 from subbit.export.onnx_writer import write_onnx
 from subbit.export.pretrained import TOLERANCE
+from subbit.models.frozen import widened
 from subbit.objectives.objective import logits_of
 from subbit.peft.merge_lora import without_lora
 from subbit.runtime.networks import Network
@@ -48,7 +49,7 @@ def export_onnx(network: Network, path: Path) -> dict[str, Any]:
     require_packages()
     refuse_file(path)
     refuse_batch_statistics(network.module)
-    module = without_lora(network.module, merge=True).requires_grad_(False)
+    module = without_lora(widened(network.module), merge=True).requires_grad_(False)
     tensors = {name or INPUTS: tensor for name, tensor in network.some.tensors().items()}
     made = _Logits(module, list(tensors)).eval()
     rows = torch.arange(max(2, len(network.some))) % len(network.some)

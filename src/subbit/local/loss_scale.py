@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from subbit.core.devices import number
 from subbit.data.examples import Examples
@@ -22,16 +21,16 @@ STEPS_TO_DOUBLE = 200
 
 
 class LossScale:
-    def __init__(self, flat: FlatModel, objective: Callable[[Examples], Tensor]) -> None:
-        self._flat, self._objective = flat, objective
+    def __init__(self, flat: FlatModel, backward: Callable[[Examples, float], float]) -> None:
+        """`backward` leaves the gradient of a batch, times a factor, in the flat model and returns the loss."""
+        self._flat, self._backward = flat, backward
         self.factor, self._good = START, 0
         self.usable = True
         """Whether the last gradient is one to step along."""
 
     def backward(self, batch: Examples) -> float:
         """Leaves the gradient in the flat model; returns the loss."""
-        loss = self._objective(batch)
-        self._flat.backward(loss * self.factor)
+        loss = self._backward(batch, self.factor)
         gradient = self._flat.gradient.div_(self.factor)
         self.usable = number(torch.isfinite(gradient).all()) == 1
         self._good = self._good + 1 if self.usable else 0
@@ -39,4 +38,4 @@ class LossScale:
             self.factor = max(1.0, self.factor / 2)
         elif self._good % STEPS_TO_DOUBLE == 0:
             self.factor = min(LARGEST, self.factor * 2)
-        return number(loss)
+        return loss

@@ -17,6 +17,7 @@ from subbit.core.pieces import choice
 from subbit.core.randomness import derive_key
 from subbit.core.values import require
 from subbit.data.examples import Data
+from subbit.local.backward import refuse_pieces
 from subbit.local.regularisers import NoRegulariser, Regulariser
 from subbit.local.stopping import StoppedLocal, Stopping
 from subbit.local.training import PLAIN, Hooks, Local, train_locally
@@ -49,6 +50,7 @@ class Trainer:
     def __init__(self, task: Task, local: Local, bound: BoundMap) -> None:
         self.task, self.local, self.map = task, local, bound
         require(local.rate >= 0, f"learning_rate={local.rate}: needs a number from 0 up")  # Words are rejected.
+        refuse_pieces(task, local.micro_batch)
         self.regulariser: Regulariser = NoRegulariser()
         self.mechanism: GaussianMechanism | None = None
         if isinstance(local, LocalWeights):
@@ -58,6 +60,9 @@ class Trainer:
             if isinstance(local.privacy, Privacy):
                 require(
                     task.precision == torch.float32, "privacy: gradients of examples are float32; use precision=float32"
+                )
+                require(
+                    local.micro_batch is None, "privacy: gradients are those of single examples; leave micro_batch out"
                 )
                 self.mechanism = GaussianMechanism(local.privacy, local.batch_size, local.epochs, task)
 

@@ -21,6 +21,7 @@ from subbit.core.randomness import derive_key, torch_randomness
 from subbit.core.values import require
 from subbit.data.batches import batches
 from subbit.data.examples import Data, Examples
+from subbit.local.backward import Backward
 from subbit.local.blocked import BlockedAdam, BlockedSgd, Optimizer
 from subbit.local.loss_scale import LossScale
 from subbit.local.optimizers import Adam, OptimizerPiece
@@ -38,6 +39,9 @@ class Local:
 
     epochs: int = 1
     batch_size: int = 64
+    micro_batch: int | None = None
+    """Examples that go through the network at a time in training: the gradient of a batch is added up over pieces of
+    this size. Smaller needs less memory; the step is that of the whole batch."""
     optimizer: OptimizerPiece = choice("optimizer", Adam())
     learning_rate: float | Literal["auto", "paper"] = 1e-3
     """The words are for methods with a default rate for each way of training."""
@@ -56,6 +60,8 @@ class Local:
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs={self.epochs}: needs at least 1")
         require(self.batch_size >= 1, f"batch_size={self.batch_size}: needs at least 1")
+        pieces = self.micro_batch
+        require(pieces is None or pieces >= 1, f"micro_batch={pieces}: needs at least 1, or none")
         rate = self.learning_rate
         require(isinstance(rate, str) or 0 <= rate < math.inf, f"learning_rate={rate}: needs a number from 0 up")
         clip = self.gradient_clip
@@ -118,12 +124,13 @@ def train_locally(
     """Train the vector in place on one client's data; returns the mean loss of the last epoch."""
     flat, seed, where = task.flat, task.seed, (turn.round_number, turn.client)
     objective = hooks.objective or task.loss
-    compute = hooks.backward or partial(_backward, task, objective)
+    backward = Backward(task, objective, settings.micro_batch)
+    compute: Callable[[Examples], float] = hooks.backward or backward
     # A map of each place by itself pulls the gradient back in place.
     trained.grad = flat.gradient if network.elementwise else torch.zeros_like(trained)
     # A step of the weights themselves needs no copies. A turn's own `backward` may change the weights in passing.
     in_place = isinstance(network, Identity) and hooks.backward is None
-    scale = LossScale(flat, objective) if task.precision == torch.float16 and hooks.backward is None else None
+    scale = LossScale(flat, backward) if task.precision == torch.float16 and hooks.backward is None else None
     if scale is not None:
         compute = scale.backward
     optimizer = hooks.optimizer or settings.make_optimizer(trained)
@@ -183,18 +190,14 @@ def train_locally(
 
 
 def _needs_whole_gradient(settings: Local, hooks: Hooks) -> bool:
-    return hooks.adjust is not None or settings.normalise or settings.gradient_clip is not None
+    """For which the gradient is added up in one vector, instead of being taken as autograd makes it."""
+    changed = hooks.adjust is not None or settings.normalise or settings.gradient_clip is not None
+    return changed or settings.micro_batch is not None
 
 
 def _divide_by_root_mean_square(gradient: Tensor) -> None:
     scale = gradient.square().mean().sqrt()
     gradient.div_(torch.where(scale > 0, scale, 1.0))
-
-
-def _backward(task: Task, objective: Callable[[Examples], Tensor], batch: Examples) -> float:
-    loss = objective(batch)
-    task.flat.backward(loss)
-    return number(loss)
 
 
 def _backward_in_pieces(

@@ -33,6 +33,7 @@ from subbit.codecs.packed import pack_bits
 from subbit.core.devices import host, moved
 from subbit.data.examples import Data
 from subbit.exchange.exchange import Update
+from subbit.local.backward import refuse_pieces
 from subbit.local.training import Hooks, train_locally
 from subbit.methods.fedmask_exchange import OverlapExchange, View
 from subbit.methods.fedmask_network import Booleans, MaskedNetwork
@@ -62,6 +63,7 @@ class FedMask(Method[FedMaskParameters]):
 
     def __init__(self, parameters: FedMaskParameters, task: Task) -> None:
         super().__init__(parameters, task)
+        refuse_pieces(task, parameters.local.micro_batch)
         self.map = MaskedNetwork(parameters, task)
         self.exchange = OverlapExchange(task, parameters, self.map)
 

@@ -25,13 +25,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from subbit.core.devices import moved, number
+from subbit.core.devices import moved
 from subbit.core.randomness import derive_key
 from subbit.core.values import require
 from subbit.data.batches import batches
 from subbit.data.examples import Data, Examples
 from subbit.exchange.exchange import Update
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
+from subbit.local.backward import Backward
 from subbit.local.optimizers import Sgd
 from subbit.local.trainer import Trainer
 from subbit.local.training import Hooks, Local, train_locally
@@ -100,11 +101,7 @@ class PerFedAvg(Method[PerFedAvgParameters]):
         return self._gradient(second)
 
     def _gradient(self, batch: Examples) -> float:
-        flat = self.task.flat
-        flat.zero_gradient()
-        loss = self.task.loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return number(loss)
+        return Backward(self.task, None, self.parameters.local.micro_batch)(batch)
 
     def personalise(self, view: Any, data: Data, turn: Turn) -> None:
         self.write(view)
@@ -113,7 +110,10 @@ class PerFedAvg(Method[PerFedAvgParameters]):
             key = derive_key(self.task.seed, "adaptation", turn.round_number, turn.client)
             data = data.select(next(batches(len(data), local.batch_size, key)))
         adaptation = Local(
-            batch_size=local.batch_size, optimizer=Sgd(momentum=0.0), learning_rate=parameters.inner_rate
+            batch_size=local.batch_size,
+            micro_batch=local.micro_batch,
+            optimizer=Sgd(momentum=0.0),
+            learning_rate=parameters.inner_rate,
         )
         trained = torch.from_numpy(view["weights"].copy())
         with moved(trained, self.task.flat.device) as there:

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from subbit.models.call_trace import Call, touched_modules, trace_calls
+from subbit.models.checkpointing import is_checkpointed
 from subbit.models.flat import FlatModel
+from subbit.models.precision import HALVES
 from subbit.models.prefix import Leaf, NanTensor, Prefix, Skipped
 
 PROBES = (2, 3)
@@ -42,6 +44,9 @@ def find_prefix(flat: FlatModel, also_changed: Sequence[str], inputs: Tensor) ->
     if [call.module for call in first] != [call.module for call in second]:
         return None
     for depth in range(len(first) - 1, 0, -1):
+        # What is computed again in the backward pass is computed without what was kept.
+        if any(is_checkpointed(call.module) for call in first[:depth]):
+            continue
         # Modules without weights may compute something that all layers use, such as rotary embeddings: then run them.
         for skip_all in (True, False):
             prefix = _at(flat, (first[: depth + 1], second[: depth + 1]), skip_all, inputs)
@@ -130,7 +135,7 @@ def _leaves(module: nn.Module, cut: nn.Module, skipped: list[Skipped], inputs: T
             continue
         one, two = small[position], big[position]
         if (
-            one.dtype != torch.float32
+            one.dtype not in (torch.float32, *HALVES)
             or not one.dim()
             or (len(one), len(two)) != PROBES
             or one.shape[1:] != two.shape[1:]
@@ -138,7 +143,7 @@ def _leaves(module: nn.Module, cut: nn.Module, skipped: list[Skipped], inputs: T
         ):
             return ()
         same = leaves[id(one)].positions if id(one) in leaves else ()
-        leaves[id(one)] = Leaf((*same, position), tuple(one.shape[1:]), tuple(one.stride()))
+        leaves[id(one)] = Leaf((*same, position), tuple(one.shape[1:]), tuple(one.stride()), one.dtype)
     return tuple(leaves.values())
 
 

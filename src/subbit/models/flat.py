@@ -24,9 +24,10 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from subbit.core.errors import ModelError
+from subbit.models.frozen import is_quantised
 from subbit.models.precision import HALVES, widen_layers
 from subbit.models.select import note_frozen, select_parameters
 from subbit.models.template import Template
@@ -131,7 +132,7 @@ class FlatModel:
         """Replace `gradient` by that of the loss."""
         if self.template.size > LARGE:  # Adding takes longer, but no memory for a second gradient.
             self.zero_gradient()
-            loss.backward()  # type: ignore[no-untyped-call]
+            self.add_gradient(loss)
             return
         # One copy is cheaper than zeroing and adding.
         for found, view in zip(self._gradients(loss), self._gradient_views, strict=True):
@@ -139,6 +140,10 @@ class FlatModel:
                 view.zero_()
             else:
                 view.copy_(found)
+
+    def add_gradient(self, loss: Tensor) -> None:
+        """Add the gradient of the loss to `gradient`."""
+        loss.backward()  # type: ignore[no-untyped-call]
 
     def gradient_pieces(self, loss: Tensor) -> list[Tensor]:
         """The gradient of the loss as a list of vectors, one per parameter, without a copy into `gradient`."""
@@ -154,6 +159,17 @@ class FlatModel:
         for parameter, view in zip(self._parameters, self._gradient_views, strict=True):
             parameter.grad = view
         return found
+
+    def mixing_layer(self) -> str | None:
+        """The name of a layer that normalises by statistics of the batch, so that an example's outputs depend on the
+        others; none if there is none."""
+        if self.batchnorm == "frozen":
+            return None
+        name: str
+        for name, layer in self.module.named_modules():
+            if isinstance(layer, _BatchNorm) or getattr(layer, "running_mean", None) is not None:
+                return name
+        return None
 
     def training_mode(self) -> None:
         """`module.train()` under the batch normalisation policy. Dropout is active if the module has it."""
@@ -177,7 +193,8 @@ class FlatModel:
 
 def model_sha256(module: nn.Module) -> str:
     """SHA-256 of the state dict: sorted names, types, shapes and raw bytes."""
-    return sha256_of((name, value) for name, value in module.state_dict().items() if isinstance(value, Tensor))
+    tensors = ((name, value) for name, value in module.state_dict().items() if isinstance(value, Tensor))
+    return sha256_of((name, value.dequantize() if is_quantised(value) else value) for name, value in tensors)
 
 
 def sha256_of(tensors: Iterable[tuple[str, Tensor]]) -> str:

@@ -6,7 +6,7 @@ called and its outputs back to what the layers after it expect; those of the hea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -26,20 +26,34 @@ def widen_layers(module: nn.Module, names: Iterable[str]) -> None:
     selected = [parameters[name] for name in names if parameters[name].dtype in HALVES]
     if not selected:
         return
-    was = selected[0].dtype
+    use_float32(module, owners_of(module, {id(parameter) for parameter in selected}), selected[0].dtype)
+
+
+def use_float32(module: nn.Module, names: Iterable[str], others: torch.dtype) -> None:
+    """Make these layers float32, in place, among others of this lower precision."""
     try:
         head: str | None = find_head(module)
     except ModelError:
         head = None
-    for name in _outermost(module, {id(parameter) for parameter in selected}):
+    for name in names:
         layer = module.get_submodule(name)
         layer.float()
         layer.register_forward_pre_hook(_widened, with_kwargs=True)
         if name and not f"{name}.".startswith(f"{head}."):
-            layer.register_forward_hook(partial(_narrowed, was))
+            layer.register_forward_hook(partial(_narrowed, others))
 
 
-def _outermost(module: nn.Module, wanted: set[int]) -> list[str]:
+def unhook(layer: nn.Module, *others: Callable[..., Any]) -> None:
+    """Remove what `use_float32` hooked to the layer, and these."""
+    before, after = layer._forward_pre_hooks, layer._forward_hooks
+    for key in [key for key, hook in before.items() if hook in (_widened, *others)]:
+        del before[key]
+        layer._forward_pre_hooks_with_kwargs.pop(key, None)
+    for key in [key for key, hook in after.items() if isinstance(hook, partial) and hook.func is _narrowed]:
+        del after[key]
+
+
+def owners_of(module: nn.Module, wanted: set[int]) -> list[str]:
     """Names of the layers that own these parameters, with all that tied parameters bring along.
 
     A layer inside another one of them is converted with it.

@@ -30,7 +30,7 @@ class _Reached(BaseException):
 
 @dataclass(frozen=True)
 class Leaf:
-    """A float32 tensor with one row per example."""
+    """A floating-point tensor with one row per example. It is kept as float32."""
 
     positions: tuple[int, ...]
     """Among all arguments of the call at the cut. Several, if one tensor is given several times: attention looks
@@ -39,6 +39,7 @@ class Leaf:
     """Of one example."""
     stride: tuple[int, ...]
     """Of the whole tensor: the layers after the cut round differently in another memory layout."""
+    dtype: torch.dtype = torch.float32
 
     @property
     def width(self) -> int:
@@ -46,10 +47,10 @@ class Leaf:
 
     def tensor(self, values: Tensor) -> Tensor:
         """The tensor of these rows [n, width]."""
-        tensor = values.view(-1, *self.shape)
+        tensor = values.view(-1, *self.shape).to(self.dtype)
         if tensor.stride() == self.stride:
             return tensor
-        return torch.empty_strided(tensor.shape, self.stride).copy_(tensor)
+        return torch.empty_strided(tensor.shape, self.stride, dtype=self.dtype, device=tensor.device).copy_(tensor)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class Prefix:
 
         def reached(forward: Forward, *args: Any, **kwargs: Any) -> Any:
             arguments, _ = tree_flatten((args, kwargs))
-            found.extend(arguments[leaf.positions[0]].reshape(len(inputs), leaf.width) for leaf in self.leaves)
+            given = (arguments[leaf.positions[0]].reshape(len(inputs), leaf.width) for leaf in self.leaves)
+            found.extend(tensor.float() for tensor in given)
             raise _Reached
 
         try:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from subbit.core.errors import ModelError
 from subbit.models.flat import FlatModel
+from subbit.models.frozen import widened
 
 Places = NDArray[np.int64]
 Values = NDArray[np.floating[Any]]
@@ -42,7 +43,7 @@ def surviving_places(
     `per_tensor` keeps the same share of every tensor. With a global ranking whole tensors may be pruned: the
     conservation law that protects them in chains of ReLU layers holds for neither attention nor normalisation.
     """
-    network = copy.deepcopy(flat.module).cpu().double().eval()  # Not every device has float64.
+    network = copy.deepcopy(widened(flat.module)).cpu().double().eval()  # Not every device has float64.
     parameters = dict(network.named_parameters(remove_duplicate=False))
     selected = [parameters[name] for name in flat.template.names]
     for layer in network.modules():

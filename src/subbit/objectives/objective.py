@@ -68,6 +68,10 @@ class Objective:
         """The mean loss of a batch."""
         raise NotImplementedError
 
+    def weight(self, batch: Examples) -> float:
+        """How much the loss of this batch counts in that of a larger one: what `loss` is a mean over."""
+        return float(len(batch))
+
     def tally(self, outputs: Any, batch: Examples) -> Tensor:
         """float64 [n, k]."""
         raise NotImplementedError

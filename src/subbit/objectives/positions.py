@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from subbit.core.devices import number
 from subbit.core.errors import DataError, ModelError
 from subbit.data.examples import Examples
 from subbit.data.form import TensorForm
@@ -31,6 +32,9 @@ class Segmentation(Objective):
 
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         return functional.cross_entropy(logits_of(outputs), batch.labels, ignore_index=IGNORED)
+
+    def weight(self, batch: Examples) -> float:
+        return number((batch.labels != IGNORED).sum())
 
     def tally(self, outputs: Any, batch: Examples) -> Tensor:
         logits, wanted = logits_of(outputs), batch.labels.flatten(1)
@@ -91,6 +95,9 @@ class Language(Objective):
     def loss(self, outputs: Any, batch: Examples) -> Tensor:
         logits, wanted = _shifted(outputs, batch)
         return functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=IGNORED)
+
+    def weight(self, batch: Examples) -> float:
+        return number((batch.labels[:, 1:] != IGNORED).sum())
 
     def tally(self, outputs: Any, batch: Examples) -> Tensor:
         logits, wanted = _shifted(outputs, batch)

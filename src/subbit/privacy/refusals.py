@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key, torch_randomness
@@ -20,15 +19,14 @@ def refuse_module(task: Task, gradients: PerSampleGradients) -> None:
 
 
 def _refuse_statistics(flat: FlatModel) -> None:
-    if flat.batchnorm == "frozen":
-        return
-    for name, layer in flat.module.named_modules():
-        if isinstance(layer, _BatchNorm) or getattr(layer, "running_mean", None) is not None:
-            raise ModelError(
-                f"privacy: {name!r} is {type(layer).__name__} with batchnorm={flat.batchnorm}: its statistics mix the "
-                "examples of a batch, so that no gradient is that of one example; use batchnorm=frozen or a layer "
-                "such as GroupNorm"
-            )
+    name = flat.mixing_layer()
+    if name is not None:
+        kind = type(flat.module.get_submodule(name)).__name__
+        raise ModelError(
+            f"privacy: {name!r} is {kind} with batchnorm={flat.batchnorm}: its statistics mix the "
+            "examples of a batch, so that no gradient is that of one example; use batchnorm=frozen or a layer "
+            "such as GroupNorm"
+        )
 
 
 def _refuse_what_cannot_be_vectorised(task: Task, gradients: PerSampleGradients) -> None:

@@ -19,6 +19,7 @@ from subbit.core.errors import ConfigError, ModelError
 from subbit.data import Examples
 from subbit.methods.method import Turn
 from subbit.models import model_sha256
+from subbit.models.checkpointing import without_checkpoints
 from subbit.objectives import Objective
 from subbit.runtime.client_memory import NO_MEMORY, Memories
 from subbit.runtime.downlink import make_downlink
@@ -50,6 +51,7 @@ class Network:
 def network_of(workplace: Workplace, name: str, rounds: int, client: int | None = None) -> Network:
     """The network that is written in the workplace's module."""
     problem = workplace.problem
+    without_checkpoints(workplace.module)
     return Network(
         module=workplace.module,
         settings=workplace.settings,

@@ -20,6 +20,8 @@ def refuse_run(run: RunConfig, parameters: Any) -> None:
             f"{asked}: head={run.head} fits the head on the clients' examples without noise; "
             "use head=kaiming or head=keep, and a selection that trains the head"
         )
+    if run.checkpointing:
+        raise ConfigError(f"{asked}: gradients of single examples cannot be made again; leave checkpointing out")
     if run.selection != "uniform":
         raise ConfigError(f"{asked}: selection={run.selection} tells losses without noise; use selection=uniform")
     if run.engine == "deployment" and privacy.noise_source == "seed":

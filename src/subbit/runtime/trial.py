@@ -11,6 +11,7 @@ from subbit.core.blame import one_line, place_of
 from subbit.core.errors import ModelError, PluginError, SubbitError
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.data.examples import Inputs
+from subbit.models.frozen import is_narrowed
 from subbit.runtime.evaluation import is_personal
 from subbit.runtime.problem import Problem
 from subbit.runtime.workplace import Workplace
@@ -69,6 +70,8 @@ def try_module(module: nn.Module, problem: Problem) -> None:
 def _advice(module: nn.Module, inputs: Inputs) -> str:
     """What is most likely wrong, if that can be told."""
     types = sorted({str(value.dtype).removeprefix("torch.") for value in module.parameters()})
+    if is_narrowed(module):
+        return "; its layers cannot be mixed with others of lower precision: use frozen_weights=float32"
     if len(types) > 1:
         return (
             f"; its parameters are {' and '.join(types)}, since what is trained is float32: if its layers cannot be "

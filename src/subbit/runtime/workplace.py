@@ -31,7 +31,9 @@ from subbit.methods.method import Method
 from subbit.methods.names import find_method
 from subbit.models import FlatModel, Template, find_blocks, select_parameters
 from subbit.models.cache_store import CacheStore, make_store
+from subbit.models.checkpointing import checkpoint_blocks, refuse_statistics
 from subbit.models.find_prefix import PROBES, find_prefix
+from subbit.models.frozen import narrow_frozen
 from subbit.models.head_start import kaiming_
 from subbit.models.prefix_cache import PrefixCache
 from subbit.models.select import note_frozen
@@ -95,6 +97,13 @@ class Workplace:
             head = find_linear_head(self.module)
             own_memory(head)
             kaiming_(head, derive_key(run.seed, "model"))
+        if run.checkpointing:
+            checkpoint_blocks(self.module)
+        if run.frozen_weights != "float32":
+            trained = select_parameters(self.module, selection)
+            if run.head in HEADS:
+                trained += select_parameters(self.module, "head")
+            narrow_frozen(self.module, trained, run.frozen_weights)
         self.module.to(self.device)
         self.fits_head = run.head in HEADS
         if self.fits_head and not problem.has_classes:
@@ -127,6 +136,8 @@ class Workplace:
             and not method_class.trains_weights(settings.parameters)
         ):
             raise ConfigError("batchnorm=average: masks do not send statistics; use batchnorm=frozen or batch")
+        if run.checkpointing and flat.statistics is not None:
+            refuse_statistics(self.module)
         main = self._methods["main"] = method_class(settings.parameters, self._task(flat))
         self.drawn = None if run.selection == "uniform" else run.drawn or 2 * main.task.participants
         """Number of clients asked for their loss per round, with selection by loss."""
