@@ -1,6 +1,6 @@
 """experiments/language.toml with other ways of tuning, beside a plain loop of torch and peft: perplexity and bytes.
 
-    SUBBIT_DATA=... python benchmarks/language.py                   all rows, two or three minutes each on two free cores
+    SUBBIT_DATA=... python benchmarks/language.py                   two or three minutes a row on two free cores
     python benchmarks/language.py --rows "LoRA, one bit" "plain loop"       these rows again, the others are kept
     python benchmarks/language.py "dataset=shakespeare?plays=histories&spelling=folio&roles=16" --try
     python benchmarks/render_language.py                            the table of docs/language-models.md
