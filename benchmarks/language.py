@@ -1,6 +1,6 @@
 """experiments/language.toml with other ways of tuning, beside a plain loop of torch and peft: perplexity and bytes.
 
-    SUBBIT_DATA=... python benchmarks/language.py                   all rows, about ten minutes on two free cores
+    SUBBIT_DATA=... python benchmarks/language.py                   two or three minutes a row on two free cores
     python benchmarks/language.py --rows "LoRA, one bit" "plain loop"       these rows again, the others are kept
     python benchmarks/language.py "dataset=shakespeare?plays=histories&spelling=folio&roles=16" --try
     python benchmarks/render_language.py                            the table of docs/language-models.md
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +63,7 @@ def settings_of(row: Mapping[str, Any], words: list[str]) -> Settings:
 def run(row: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
     settings = settings_of(row, words)
     summary = run_job(build_problem(settings.run), settings).summary
-    return {key: summary[key] for key in KEPT} | {"load": round(os.getloadavg()[0], 1)}
+    return {key: summary[key] for key in KEPT}
 
 
 def plain(name: str, words: list[str]) -> dict[str, Any]:
