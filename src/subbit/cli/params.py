@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
 from subbit.core.errors import ConfigError, ModelError
@@ -155,24 +155,28 @@ def _counts(model: str, rows: list[Row]) -> Table:
     return table
 
 
-def _costs(model: str, rows: list[Row]) -> Table:
+def _costs(model: str, rows: list[Row]) -> Group:
+    """Two tables, each of which fits a terminal of 80 columns."""
     memory = rows[0]["memory"]
-    headings = ("bytes up", "bytes down", "training", "activations", "client, float32", "bfloat16", "int8")
-    table = _table(model, rows, *headings)
+    sent = _table(model, rows, "bytes up", "bytes down")
     for row in rows:
-        used = row["memory"]
-        sent = (_sent(row[f"{way}_bytes"], row[f"{way}_bytes_are"]) for way in ("up", "down"))
-        client = used["client"] or dict.fromkeys(used["weights"])
-        sizes = (used["trained"], used["activations_per_example"], *client.values())
-        table.add_row(*_first(row), *sent, *map(_gigabytes, sizes))
-    weights = ", ".join(f"{_gigabytes(size)} in {name}" for name, size in memory["weights"].items())
-    table.caption = (
-        f"{rows[0]['codec']} up, {rows[0]['down_codec']} down, per client and round. Weights: {weights}. Training: "
-        f"vectors, gradient and {memory['optimiser_vectors']} vectors of the optimiser. Activations: what autograd "
-        f"keeps of one {memory['example']}, in float32. Client: weights in that precision, training, and "
-        f"activations of {memory['examples']} at a time; Python and its libraries come on top."
+        sent.add_row(*_first(row), *(_sent(row[f"{way}_bytes"], row[f"{way}_bytes_are"]) for way in ("up", "down")))
+    sent.caption = f"{rows[0]['codec']} up, {rows[0]['down_codec']} down, per client and round."
+    used = Table("tuning", title="memory of a client, GB")
+    for heading in ("training", "activations", *(f"in all, {name}" for name in memory["weights"])):
+        used.add_column(heading, justify="right")
+    for row in rows:
+        needs = row["memory"]
+        client = needs["client"] or dict.fromkeys(needs["weights"])
+        sizes = (needs["trained"], needs["activations_per_example"], *client.values())
+        used.add_row(row["tuning"], *map(_gigabytes, sizes))
+    weights = ", ".join(f"{_gigabytes(size)} GB in {name}" for name, size in memory["weights"].items())
+    used.caption = (
+        f"Weights: {weights}. Training: vectors, gradient and {memory['optimiser_vectors']} vectors of the optimiser. "
+        f"Activations: what autograd keeps of one {memory['example']}, in float32. In all: weights in that precision, "
+        f"training, and activations of {memory['examples']} at a time; Python and its libraries come on top."
     )
-    return table
+    return Group(sent, used)
 
 
 def _table(model: str, rows: list[Row], *headings: str) -> Table:
@@ -195,4 +199,4 @@ def _sent(count: int | None, how: str | None) -> str:
 
 
 def _gigabytes(count: int | None) -> str:
-    return "?" if count is None else f"{count / 1e9:.3f} GB"
+    return "?" if count is None else f"{count / 1e9:.3f}"
