@@ -16,7 +16,7 @@ from subbit.core.errors import ConfigError
 from subbit.export.runs import open_run
 from subbit.models import FlatModel, load_classifier
 from subbit.models.find_prefix import find_prefix
-from subbit.models.frozen import is_quantised, narrow_frozen, widened
+from subbit.models.frozen_weights import is_quantised, narrow_frozen, widened
 from subbit.models.select import select_parameters
 from subbit.runtime.workplace import Workplace
 

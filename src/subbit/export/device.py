@@ -24,7 +24,7 @@ from subbit.export.layers import SelectedLinear
 from subbit.export.mask_container import pack, read_file, unpack
 from subbit.export.recipe import Recipe, build_description, module_tensors, recipe_values
 from subbit.export.runs import TrainedRun
-from subbit.models.frozen import widened
+from subbit.models.frozen_weights import widened
 
 INPUT_TYPES = {"uint8": torch.uint8, "float32": torch.float32, "int64": torch.int64}
 

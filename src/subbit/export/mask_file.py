@@ -32,7 +32,7 @@ from subbit.export.mask_container import pack, unpack
 from subbit.export.recipe import Recipe, build_description, module_tensors, recipe_values
 from subbit.export.runs import TrainedRun
 from subbit.models import FlatModel, Template, select_parameters
-from subbit.models.frozen import is_quantised
+from subbit.models.frozen_weights import is_quantised
 from subbit.models.precision import HALVES
 from subbit.runtime.workplace import count_blocks
 

@@ -26,7 +26,7 @@ from subbit.export.pretrained import as_pretrained, write_pretrained
 from subbit.methods.method import Method
 from subbit.methods.names import find_method
 from subbit.models.classifier import Classifier
-from subbit.models.frozen import widened
+from subbit.models.frozen_weights import widened
 from subbit.peft.lora import HEAD_FILE, save_adapter
 from subbit.peft.merge_lora import has_lora, without_lora
 from subbit.runtime.networks import Network

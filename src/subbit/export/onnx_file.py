@@ -17,7 +17,7 @@ from subbit.export.device import refuse_batch_statistics
 from subbit.export.onnx_session import INPUTS, OnnxModel, require_packages
 from subbit.export.onnx_writer import write_onnx
 from subbit.export.pretrained import TOLERANCE
-from subbit.models.frozen import widened
+from subbit.models.frozen_weights import widened
 from subbit.objectives.objective import logits_of
 from subbit.peft.merge_lora import without_lora
 from subbit.runtime.networks import Network

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from subbit.core.errors import ModelError
-from subbit.models.frozen import is_quantised
+from subbit.models.frozen_weights import is_quantised
 from subbit.models.precision import HALVES, widen_layers
 from subbit.models.select import note_frozen, select_parameters
 from subbit.models.template import Template

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from subbit.core.errors import ModelError
 from subbit.models.flat import FlatModel
-from subbit.models.frozen import widened
+from subbit.models.frozen_weights import widened
 
 Places = NDArray[np.int64]
 Values = NDArray[np.floating[Any]]

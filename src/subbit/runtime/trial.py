@@ -11,7 +11,7 @@ from subbit.core.blame import one_line, place_of
 from subbit.core.errors import ModelError, PluginError, SubbitError
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.data.examples import Inputs
-from subbit.models.frozen import is_narrowed
+from subbit.models.frozen_weights import is_narrowed
 from subbit.runtime.evaluation import is_personal
 from subbit.runtime.problem import Problem
 from subbit.runtime.workplace import Workplace

@@ -32,7 +32,7 @@ from subbit.models import FlatModel, Template, find_blocks, select_parameters
 from subbit.models.cache_store import CacheStore, make_store
 from subbit.models.checkpointing import checkpoint_blocks, refuse_statistics
 from subbit.models.find_prefix import PROBES, find_prefix
-from subbit.models.frozen import narrow_frozen
+from subbit.models.frozen_weights import narrow_frozen
 from subbit.models.head_start import kaiming_
 from subbit.models.prefix_cache import PrefixCache
 from subbit.models.select import note_frozen
