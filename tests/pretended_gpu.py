@@ -33,6 +33,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"method": "fedavg", "optimizer": "adamw", "normalise": True, "gradient_clip": 1.0},
         {"method": "fedpm", "map": "projection"},
         {"method": "zampling", "training": "continuous"},
+        {"method": "fedavg", "micro_batch": 16, "gradient_clip": 1.0},
+        {"method": "fedavg", "select": "head", "frozen_weights": "bfloat16"},
     ],
     "conv": [{"method": "fedavg", "batchnorm": "average"}, {"method": "lg-fedavg", "batchnorm": "average"}],
     "vit": [{"method": "fedpeft", "tuning": name} for name in ("bias", "adapter", "prompt", "prefix", "lora")],
