@@ -193,6 +193,8 @@ def test_a_disk_that_takes_no_more_is_one_line_and_after_that_the_run_goes_on(
     """No file may grow to the size of this one, as on a disk that is full; then it may, and the result is the same."""
     subbit("run", *job, "name=whole", folder=tmp_path)
     most = (tmp_path / "runs/whole" / biggest).stat().st_size - 1
+    if biggest == "events.jsonl":
+        most -= 200  # Less than a line; the seconds in each have more digits in one run than in another.
     code = LIMITED.replace("@MOST@", str(most)).replace("@WORDS@", repr(job))
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     one_line(done, "File too large")
