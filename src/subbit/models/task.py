@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,8 +70,12 @@ class Task:
         """The mean loss of the network as it is written, in evaluation mode."""
         self.flat.evaluation_mode()
         with torch.no_grad():
-            total = sum(number(self.loss(batch)) * len(batch) for batch in self.in_batches(data, batch_size))
-        return total / len(data)
+            pairs = [
+                (number(self.loss(batch)), self.objective.weight(batch)) for batch in self.in_batches(data, batch_size)
+            ]
+        weighed = [(loss, weight) for loss, weight in pairs if weight]  # A batch of padding alone has no loss.
+        whole = sum(weight for _, weight in weighed)
+        return sum(loss * weight for loss, weight in weighed) / whole if whole else math.nan
 
     def prepare(self, data: Data) -> None:
         """Fill the cache for data that will be used in batches as they are."""
