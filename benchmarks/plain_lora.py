@@ -40,7 +40,7 @@ class Plan:
 def with_lora(model: Any, plan: Plan) -> Any:
     import peft
 
-    torch.manual_seed(plan.seed)
+    torch.manual_seed(plan.seed)  # peft initialises from the global generator.
     config = peft.LoraConfig(r=plan.rank, lora_alpha=plan.alpha, target_modules=list(plan.targets))
     return peft.get_peft_model(model, config)
 

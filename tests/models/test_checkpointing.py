@@ -32,7 +32,7 @@ def stack() -> nn.Module:
 
 
 def gradient(module: nn.Module, inputs: Tensor) -> Tensor:
-    torch.manual_seed(5)
+    torch.manual_seed(5)  # The same dropout for every module.
     outputs = module(inputs)
     (outputs if isinstance(outputs, Tensor) else outputs.logits).square().mean().backward()
     return torch.cat([value.grad.flatten() for value in module.parameters() if value.grad is not None])

@@ -71,7 +71,6 @@ def test_no_rounds_fit_the_head_and_send_nothing_else() -> None:
 
 
 def test_the_python_api_has_both() -> None:
-    torch.manual_seed(0)
     data = [(torch.randn(20, 3), torch.arange(20) % 2) for _ in range(3)]
     wrong = (torch.zeros(6, 3), torch.zeros(6, dtype=torch.int64))
     module = torch.nn.Linear(3, 2)
