@@ -17,6 +17,8 @@ from subbit.data.examples import Examples
 from subbit.local.loss_scale import START, STEPS_TO_DOUBLE, LossScale
 from subbit.methods.names import METHODS
 from subbit.models import FlatModel
+from subbit.runtime.engines import InProcess
+from subbit.runtime.run import run_job
 from tests.problems import digits_problem, settings
 
 GPU = pytest.mark.skipif(not any(map(devices.count_devices, devices.PREFERRED)), reason="no GPU here")
@@ -44,6 +46,14 @@ def test_a_vector_on_its_own_device_is_not_copied() -> None:
     vector = torch.zeros(3)
     with moved(vector, torch.device("cpu")) as there:
         assert there is vector
+
+
+def test_a_server_whose_clients_train_elsewhere_needs_no_gpu() -> None:
+    chosen = settings(method="fedavg", rounds=1, device="cuda:99")
+    with pytest.raises(ConfigError, match="device=cuda:99: found"):
+        run_job(digits_problem(), chosen)
+    found = run_job(digits_problem(), chosen, make_engine=lambda workplace: InProcess(workplace, 1)).summary
+    assert found["failed_clients"] == 0
 
 
 def accuracy(**values: Any) -> float:

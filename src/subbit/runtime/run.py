@@ -75,11 +75,11 @@ def run_job(
         cleanup.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(settings.run.threads)
         job = folder.job if folder is not None else secrets.token_hex(16)
-        # With workers or nodes this process trains nothing, and needs no memory of a GPU.
-        here = find_device(settings.run.device) if settings.run.workers == 1 else torch.device("cpu")
-        elsewhere = make_engine is not None
+        # With workers or nodes this process trains nothing, and needs no GPU.
+        trains_here = make_engine is None and settings.run.workers == 1
+        device = find_device(settings.run.device if trains_here else "cpu")
         memories = _memories(settings, folder, for_clients)
-        workplace = Workplace(problem, settings, job, memories, torch.device("cpu") if elsewhere else here, share=True)
+        workplace = Workplace(problem, settings, job, memories, device, share=True)
         state, ledger, events = _begin(workplace, folder, resume)
         engine = (make_engine or _simulator)(workplace)
         cleanup.callback(engine.close)
