@@ -87,6 +87,18 @@ def test_outputs_are_float32_and_computed_in_half() -> None:
     assert result.module.head.weight.dtype == torch.float32
 
 
+def test_a_module_that_cannot_compute_in_half_is_refused_before_the_run() -> None:
+    class Whole(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            if torch.is_autocast_enabled("cpu"):
+                raise RuntimeError("no such kernel")
+            return super().forward(inputs)
+
+    data = (torch.randn(12, 4), torch.arange(12) % 3)
+    with pytest.raises(ConfigError, match=r"precision=bfloat16: the module does not run in it on cpu: .*no such"):
+        subbit.fine_tune(Whole(4, 3), [data], data, method="fedavg", rounds=1, precision="bfloat16")
+
+
 def test_float16_scales_the_loss_and_leaves_out_what_overflows() -> None:
     flat = FlatModel(nn.Linear(2, 1, bias=False), "all")
     batch = Examples(torch.ones(1, 2), torch.zeros(1, dtype=torch.int64))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from subbit.config.resolve import Settings
 from subbit.core.blame import one_line, place_of
-from subbit.core.errors import ModelError, PluginError, SubbitError
+from subbit.core.errors import ConfigError, ModelError, PluginError, SubbitError
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.data.examples import Inputs
 from subbit.models.frozen_weights import is_narrowed
@@ -30,6 +32,22 @@ def try_job(problem: Problem, settings: Settings) -> None:
     with torch_randomness(derive_key(settings.run.seed, "trial")):
         workplace.method("main").task.training_batch(problem.train, np.arange(min(TRIED, len(problem.train))), 0)
         try_module(workplace.module, problem)
+        _try_precision(workplace)
+
+
+def _try_precision(workplace: Workplace) -> None:
+    """After the module has run in float32. Some layers, such as an LSTM on many CPUs, have no lower precision."""
+    precision, task = workplace.settings.run.precision, workplace.method("main").task
+    if precision == "float32":
+        return
+    try:
+        with torch.no_grad():
+            task.outputs(replace(workplace.problem.some(TRIED), rows=None).to(workplace.device))
+    except Exception as error:
+        raise ConfigError(
+            f"precision={precision}: the module does not run in it on {workplace.device.type}: {one_line(error)}; use "
+            "precision=float32"
+        ) from error
 
 
 def _try_accumulator(workplace: Workplace) -> None:
