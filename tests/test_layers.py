@@ -38,10 +38,14 @@ ALLOWED: dict[str, set[str]] = {
     "flower": {"core", "codecs", "wire", "objectives", "models", "config", "runtime"},
     "papers": {"core", "wire", "data", "models", "maps", "methods", "config", "runtime", "report"},
     "arena": {"core", "config", "runtime", "report"},
+    "pages": {"core", "config", "runtime", "report", "arena"},
+    "board": {"core", "config", "runtime", "report", "pages"},
+    "tracking": {"core", "config", "runtime"},
     "conformance": {"core", "codecs", "wire", "data", "models", "methods", "config", "runtime", "export"},
     "cli": {
         *("core", "wire", "peft", "methods", "config", "runtime"),
         *("report", "export", "flower", "papers", "arena", "conformance"),
+        *("pages", "board", "tracking"),
     },
 }
 """What a folder may import. `core` uses nothing, the command line nearly everything."""

@@ -1,0 +1,1 @@
+"""`subbit board`: a local page that lists runs and follows those in progress."""

@@ -1,0 +1,1 @@
+"""Pages to look at: one self-contained HTML file per run, comparison or arena."""

@@ -1,0 +1,1 @@
+"""Experiment trackers that a run can write to: TensorBoard, MLflow, Weights & Biases."""
