@@ -12,7 +12,7 @@ from subbit.core.errors import RunFolderError
 from subbit.core.files import replace_file
 
 Found = dict[str, Any]
-"""One run: `setting`, `seed`, `wall` (seconds), and its summary as far as it is kept, or `error`."""
+"""One run: `setting`, `seed`, `wall` and `cpu` (seconds), and its summary as far as it is kept, or `error`."""
 KEPT = (
     *("score_name", "higher_is_better", "score", "score_before", "score_by_round", "bytes_by_round"),
     *("uplink_bytes", "downlink_bytes", "one_off_bytes", "total_bytes", "uplink_bpp", "downlink_bpp"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -87,7 +88,7 @@ def estimate(folder: Path, race: Race) -> float:
 
 def run_race(folder: Path, race: Race, run: Callable[[Sequence[Settings]], dict[str, Any]] = run_stages) -> Found:
     """Make the run and add it to the record of its method. A run that fails is a result too."""
-    record, started = read_record(folder, race.job, race.entry), time.monotonic()
+    record, started, computed = read_record(folder, race.job, race.entry), time.monotonic(), _computed()
     record.choose(race.entry)
     if race.setting is None and record.chosen is None:
         raise ConfigError(f"{race}: its settings are not all tried yet")
@@ -98,12 +99,17 @@ def run_race(folder: Path, race: Race, run: Callable[[Sequence[Settings]], dict[
         found |= {key: summary[key] for key in KEPT if key in summary}
     except SubbitError as error:
         found["error"] = str(error)
-    found["wall"] = round(time.monotonic() - started, 1)
+    found |= {"wall": round(time.monotonic() - started, 1), "cpu": round(_computed() - computed, 1)}
     (record.runs if race.setting is None else record.tried).append(found)
     record.versions = versions()
     record.choose(race.entry)
     write_record(folder, record)
     return found
+
+
+def _computed() -> float:
+    """CPU seconds of this process and of the workers that have ended."""
+    return sum(os.times()[:4])
 
 
 def run_missing(
@@ -114,6 +120,7 @@ def run_missing(
 ) -> Iterator[Race]:
     """Make what is missing, entry by entry with its number of seeds, and yield what was made.
 
+    Several processes can fill the same folder as long as they run different methods: a record has one writer.
     No run starts that would end after the budget in seconds. One that a kill ends is made again by the next call.
     """
     started = time.monotonic()

@@ -28,6 +28,7 @@ def arena(
     redo: Annotated[bool, typer.Option(help="Forget the results of these jobs and methods first")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; default: that of the job")] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes: no run starts that would exceed them")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes; default: those of the job")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables")] = False,
     jobs: Annotated[Path | None, typer.Option(help="Folder of the jobs; default: that of the clone")] = None,
     results: Annotated[Path | None, typer.Option(help="Folder of the results; default: that of the clone")] = None,
@@ -53,6 +54,8 @@ def arena(
     if root is not None:
         os.chdir(root)  # Paths in job files are relative to the clone.
     known = read_jobs(jobs)
+    for job in known.values() if workers is not None else ():
+        job.base["workers"] = workers
     chosen = _chosen(known, words or [])
     if names:
         _list(chosen, as_json)
