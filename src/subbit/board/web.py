@@ -48,7 +48,7 @@ def board_app(folder: Path, ending: Callable[[], bool] = lambda: False) -> Starl
 
     async def runs(request: Request) -> Response:
         view = await watcher.refresh()
-        return JSONResponse({"folder": str(folder), "runs": [asdict(row) for _, row in view.rows.values()]})
+        return JSONResponse({"folder": _shown(folder), "runs": [asdict(row) for _, row in view.rows.values()]})
 
     async def course(request: Request) -> Response:
         run = request.path_params["run"]
@@ -74,6 +74,12 @@ def board_app(folder: Path, ending: Callable[[], bool] = lambda: False) -> Starl
     return app
 
 
+def _shown(folder: Path) -> str:
+    """As people write it."""
+    home = Path.home()
+    return f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else str(folder)
+
+
 def _file(path: Path) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:
         return FileResponse(path)
@@ -85,7 +91,7 @@ async def _stream(watcher: Watcher, folder: Path, chosen: set[str], ending: Call
     """Everything first, then what changes."""
     page = _Page(chosen)
     with watcher.followed(chosen):
-        yield _event("hello", {"folder": str(folder)})
+        yield _event("hello", {"folder": _shown(folder)})
         view: View | None = await watcher.refresh()
         quiet = 0.0
         while not ending():

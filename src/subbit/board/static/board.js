@@ -21,7 +21,8 @@ function visible() {
     const text = [row.name, row.method, row.model, row.dataset].join(" ").toLowerCase();
     return (!state || row.state === state) && words.every((word) => text.includes(word));
   };
-  return [...runs.values()].filter(matches).sort((a, b) => b.started - a.started || (a.name < b.name ? -1 : 1));
+  return [...runs.values()].filter(matches)
+    .sort((a, b) => (b.state === "running") - (a.state === "running") || b.started - a.started || (a.name < b.name ? -1 : 1));
 }
 
 function makeLine(id) {
@@ -116,7 +117,7 @@ function showChosen() {
   $("comparison-section").hidden = chosen.length === 0;
   if (chosen.length) $("comparison").replaceChildren(comparison(chosen));
   const failures = chosen.flatMap(({ row, course }) => course.points.flatMap(({ phase, round, failures: found }) =>
-    found.map((each) => [row.name, phase === "head" ? "head" : round + 1, each.client, each.cause, each.message])));
+    found.map((each) => [row.name, phase === "head" ? "head" : round, each.client, each.cause, each.message])));
   $("failures-section").hidden = failures.length === 0;
   const headings = ["Run", "#Round", "#Client", "Cause", ">Message"];
   if (failures.length) $("failures").replaceChildren(table(headings, failures.slice(-200).reverse(), "Failed client turns, the latest first"));
@@ -131,7 +132,7 @@ function comparison(chosen) {
     const sent = [row.uplink_bytes, row.downlink_bytes, row.total_bytes].map(megabytes);
     return [name, row.method, `${row.done}/${row.rounds ?? "?"}`, ...about, ...sent, turns, seconds.toFixed(1)];
   });
-  const headings = ["Run", "Method", "#Round", "#Before", "#Score", "#MB up", "#MB down", "#MB both", "#Failed", "#Seconds"];
+  const headings = ["Run", "Method", "#Rounds", "#Before", "#Score", "#MB up", "#MB down", "#MB both", "#Failed", "#Seconds"];
   return table(headings, rows, "Comparison of the ticked runs");
 }
 
@@ -154,8 +155,8 @@ function fillPanel(row, { live, damaged }) {
   }
   const { panel, title, said, list, failures, chips } = panels.get(row.id);
   const stage = live.phase === "head" ? "fitting the head" : live.purpose === "start" ? "before the first round"
-    : `round ${live.round + 1}` + (row.rounds == null ? "" : ` of ${row.rounds}`);
-  title.textContent = `${row.name}: ${stage}`;
+    : `round ${live.round}`;
+  title.textContent = `${row.name}: ${stage}` + (row.rounds == null ? "" : ` (${row.done} of ${row.rounds} done)`);
   const doing = live.purpose === "train" ? "" : live.purpose === "loss" ? "asked for their loss: " : "asked for their score: ";
   const then = row.state !== "running" ? ` The run is ${row.state}.` : live.over ? " The round is over."
     : live.arrived + live.failures.length >= live.asked ? " The server takes the step and evaluates it." : "";
@@ -205,7 +206,7 @@ function newsOfRow(before, row) {
   else if (!before) return; // It was copied or renamed.
   else if (before.state !== row.state) tell(`${row.name} is ${row.state}${row.problem ? `: ${row.problem}` : ""}`, row.state === "stopped");
   else if (row.done > before.done) {
-    tell(`${row.name}: round ${row.done} of ${row.rounds ?? "?"} is over` + (row.score == null ? "" : `, ${row.score_name} ${score(row.score)}`));
+    tell(`${row.name}: round ${row.done - 1} is over (${row.done} of ${row.rounds ?? "?"} done)` + (row.score == null ? "" : `, ${row.score_name} ${score(row.score)}`));
   }
 }
 

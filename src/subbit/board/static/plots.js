@@ -34,16 +34,10 @@ const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, useGrou
 export const megabytes = (bytes) => bytes == null ? "" : short.format(bytes / 1e6);
 export const score = (value) => value == null ? "" : value.toFixed(4);
 
-// Points of a run: {round, score, bytes}. Round 0 is before the first; its bytes are known if there is no head phase.
-export function curve(course) {
-  const head = course.points.some((point) => point.phase === "head");
-  const found = course.before == null ? [] : [{ round: 0, score: course.before, bytes: head ? null : 0 }];
-  for (const point of course.points) {
-    if (point.phase === "main" && point.round != null && point.score != null) {
-      found.push({ round: point.round + 1, score: point.score, bytes: point.total_bytes });
-    }
-  }
-  return found;
+// The rounds of a run that have a score. They count from 0, as in all that a run writes.
+function curve(course) {
+  return course.points.filter((point) => point.phase === "main" && point.round != null && point.score != null)
+    .map((point) => ({ round: point.round, score: point.score, bytes: point.total_bytes }));
 }
 
 // Plotly reads a few tags in names.
@@ -55,13 +49,14 @@ function draw(place, shown, { x, title, name, log }) {
   const traces = shown.map(({ row, slot, points }) => ({
     name: literal(row.name),
     x: points.map(x), y: points.map((point) => point.score),
+    cliponaxis: false,
     mode: points.length > 60 ? "lines" : "lines+markers",
     line: { color: of(`--c${slot % COLOURS}`), width: 2, dash: DASHES[Math.floor(slot / COLOURS) % DASHES.length] },
     marker: { size: 7, symbol: SYMBOLS[slot % SYMBOLS.length] },
     hovertemplate: `%{y:.4f}<extra>${literal(row.name).replace(/%\{/g, "%&#123;")}</extra>`,
   }));
   const axis = {
-    gridcolor: of("--line"), linecolor: of("--line"), zeroline: false, automargin: true, fixedrange: true,
+    gridcolor: of("--grid"), linecolor: of("--line"), zeroline: false, automargin: true, fixedrange: true,
     tickfont: { color: of("--quiet") },
   };
   const layout = {
@@ -69,7 +64,7 @@ function draw(place, shown, { x, title, name, log }) {
     margin: { l: 48, r: 12, t: 8, b: 44 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 13, color: of("--text") },
-    hoverlabel: { bgcolor: of("--card"), bordercolor: of("--line"), font: { color: of("--text") }, namelength: 40 },
+    hoverlabel: { bgcolor: of("--surface"), bordercolor: of("--line"), font: { color: of("--text") }, namelength: 40 },
     xaxis: { ...axis, title: { text: title, font: { size: 13 } }, type: log ? "log" : "linear", rangemode: log ? "normal" : "tozero" },
     yaxis: { ...axis, title: { text: literal(name), font: { size: 13 } } },
   };
