@@ -208,16 +208,16 @@ def test_a_thousand_runs(tmp_path: Path) -> None:
         done = 100 if number % 2 else 80
         make_run(tmp_path, f"run-{number}", done=done, rounds=100)
     looker = Looker(tmp_path)
-    began = time.perf_counter()
+    began = time.process_time()  # Other tests run beside this one.
     assert len(looker.look(set()).rows) == 1000
-    first = time.perf_counter() - began
+    first = time.process_time() - began
     later = []
     for number in range(3):
         with (tmp_path / "run-0" / "events.jsonl").open("a") as file:
             file.write(round_line(80 + number))
-        began = time.perf_counter()
+        began = time.process_time()
         view = looker.look({run_id("run-0")})
-        later.append(time.perf_counter() - began)
+        later.append(time.process_time() - began)
         assert row_of(view, "run-0").done == 81 + number
         assert [row.name for look, row in view.rows.values() if look == view.look] == ["run-0"]
     print(f"first {first:.2f} s, later {min(later):.3f} s")

@@ -1,6 +1,7 @@
 """Looks at the folder of runs for all pages together, and only while there is one.
 
-One look lists the folder, asks the system for the times and sizes of each run's files, and reads what has changed.
+One look lists the folder, asks the system for times and sizes, and reads what has changed. Of a run in which nobody
+runs few are asked for: who starts in it writes `running.json`, which changes the time of its folder.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
-from subbit.board.hostile_files import opened_folder
+from subbit.board.hostile_files import key_of, opened_folder
 from subbit.board.run_course import Course, CourseReader
-from subbit.board.run_row import FILES, Keys, Row, is_locked, keys_of, read_row
+from subbit.board.run_row import FILES, SUMMARY, Keys, Row, is_locked, keys_of, read_row
 from subbit.core.locks import HOLDER
+from subbit.runtime.folder import EVENTS
 
 PAUSE = 0.4
 """Seconds between two looks."""
@@ -37,8 +40,13 @@ class View:
     """Whether the folder exists."""
 
 
+Signs = tuple[object, ...]
+
+
 @dataclass
 class _Known:
+    signs: Signs
+    """Of its folder and of two files. While they are the same, there is nothing new of a run that is not running."""
     keys: Keys
     running: bool
     look: int
@@ -60,12 +68,16 @@ class Looker:
         self._courses = {run: self._courses.get(run) or CourseReader() for run in open_runs}
         courses: dict[str, Course] = {}
         names = _names(self.folder)
-        for name in names or ():
+        for name, signs in names or ():
             run = run_id(name)
+            before = known.get(run)
+            if before is not None and before.signs == signs and not before.running and run not in open_runs:
+                self._known[run] = before
+                continue
             try:
                 with opened_folder(self.folder / name) as folder:
-                    found = self._look_at(folder, (run, name), known.get(run))
-                    if found is not None and run in self._courses:
+                    found = self._look_at(folder, (run, name), before, signs)
+                    if found is not None and run in open_runs:
                         courses[run] = self._courses[run].read(folder)
             except OSError:  # It vanished, or is not ours to read.
                 continue
@@ -74,7 +86,7 @@ class Looker:
         rows = {run: (each.look, each.row) for run, each in self._known.items()}
         return View(self._look, rows, courses, names is not None)
 
-    def _look_at(self, folder: int, identity: tuple[str, str], before: _Known | None) -> _Known | None:
+    def _look_at(self, folder: int, identity: tuple[str, str], before: _Known | None, signs: Signs) -> _Known | None:
         keys = keys_of(folder)
         if keys[0] is None:
             return None  # Without a config.toml it is no run.
@@ -86,26 +98,38 @@ class Looker:
         else:
             running = held and is_locked(folder)
         if before is not None and same and before.running == running:
+            before.signs = signs
             return before
         shown = os.fsencode(identity[1]).decode(errors="replace")
-        return _Known(keys, running, self._look, read_row(folder, (identity[0], shown), keys, running))
+        return _Known(signs, keys, running, self._look, read_row(folder, (identity[0], shown), keys, running))
 
 
+@lru_cache(maxsize=10_000)
 def run_id(name: str) -> str:
     """What a run is called in an address. Only those of the list are known, so no address leads elsewhere."""
     return hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
 
 
-def _names(folder: Path) -> list[str] | None:
+def _names(folder: Path) -> list[tuple[str, Signs]] | None:
+    """The folders in it, each with its signs."""
     try:
-        with os.scandir(folder) as entries:
+        with opened_folder(folder) as here, os.scandir(folder) as entries:
             return [
-                entry.name
+                (entry.name, _signs(entry, here))
                 for entry in entries
                 if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
             ]
     except OSError:
         return None
+
+
+def _signs(entry: os.DirEntry[str], here: int) -> Signs:
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except OSError:
+        return ()
+    files = (key_of(here, f"{entry.name}/{name}") for name in (EVENTS, SUMMARY))
+    return (found.st_ino, found.st_mtime_ns, *files)
 
 
 class Watcher:
