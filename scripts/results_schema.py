@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args, get_origin
 from subbit.core.json_records import PREFIX
 from subbit.privacy.report import PrivacyReport
 from subbit.runtime.events import Before, Failed, HeadRound, MainRound
+from subbit.runtime.live_lines import Asked, Replied, Stopped
 from subbit.runtime.results import Advice, Codecs, Summary
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +29,8 @@ SCHEMA, PAGE = ROOT / "docs" / "results.schema.json", ROOT / "docs" / "results.m
 WRITTEN = (Summary, Before, HeadRound, MainRound)
 """The first is `summary.json`, the others are lines of `events.jsonl`."""
 WITHIN = (Codecs, Advice, PrivacyReport, Failed)
+LIVE = (Asked, Replied, Stopped)
+"""Lines of `live.jsonl`: on the page, but no results, so not in the schema."""
 MARKERS = re.compile(r"(?P<open><!-- keys: (?P<name>\w+) -->\n).*?(?P<close><!-- /keys -->)", re.DOTALL)
 SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", types.NoneType: "null"}
 WORDS = {"integer": "whole number", "string": "text", "boolean": "true or false"}
@@ -120,6 +123,8 @@ def in_words(found: dict[str, Any]) -> str:
         return " or ".join(in_words(each) for each in found["anyOf"])
     if "const" in found:
         return f"`{json.dumps(found['const'])}`"
+    if "enum" in found:
+        return " or ".join(f"`{json.dumps(each)}`" for each in found["enum"])
     if found["type"] == "array":
         return f"list of {in_words(found['items'])}"
     if found["type"] == "object":
@@ -140,7 +145,7 @@ def table(kind: type) -> list[str]:
 
 
 def rendered_page(text: str) -> str:
-    kinds = {kind.__name__: kind for kind in (*WRITTEN, *WITHIN)}
+    kinds = {kind.__name__: kind for kind in (*WRITTEN, *WITHIN, *LIVE)}
     return MARKERS.sub(
         lambda found: found["open"] + "\n".join(table(kinds[found["name"]])) + "\n" + found["close"], text
     )

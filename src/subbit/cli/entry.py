@@ -16,6 +16,7 @@ from rich.table import Table
 from subbit import __version__
 from subbit.cli.arena_command import arena
 from subbit.cli.bench import OWN_WORDS, bench
+from subbit.cli.board_command import board
 from subbit.cli.export_command import export
 from subbit.cli.flower_commands import flower_app
 from subbit.cli.options import PluginFiles
@@ -39,6 +40,7 @@ app.command()(export)
 app.command(context_settings=OWN_WORDS)(bench)
 app.command()(params)
 app.command()(arena)
+app.command()(board)
 app.command()(domain_gap)
 # No emoji: `model=net:key:` in an error is no key.
 console = Console(emoji=False)

@@ -9,6 +9,7 @@
     checkpoint/       the state after each of the last two finished rounds, and a manifest of all files for each
     memory/           what clients keep between their turns
     summary.json      the run in numbers, when it is finished
+    live.jsonl        news of the round in progress, for those who watch; no result depends on it
     lock              held by the running process; `running.json` identifies it
 
 Events and ledger are appended to; everything else is replaced atomically. A round is finished when its manifest is

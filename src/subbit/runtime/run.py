@@ -26,6 +26,7 @@ from subbit.runtime.evaluation import Evaluation, asks_clients, evaluate
 from subbit.runtime.events import Before, Event, Failed, HeadRound, MainRound
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.link import link_seconds
+from subbit.runtime.live import FollowedEngine, LiveFile
 from subbit.runtime.messages import Failure, Phase
 from subbit.runtime.networks import Networks, network_of
 from subbit.runtime.problem import Problem
@@ -81,8 +82,10 @@ def run_job(
         memories = _memories(settings, folder, for_clients)
         workplace = Workplace(problem, settings, job, memories, device, share=True)
         state, ledger, events = _begin(workplace, folder, resume)
+        live = None if folder is None else cleanup.enter_context(LiveFile(folder.path))
         engine = (make_engine or _simulator)(workplace)
         cleanup.callback(engine.close)
+        engine = engine if live is None else FollowedEngine(engine, live)
         if state.phase == "head":
             _fit_head(workplace, state, engine, ledger, events)
             _save(folder, state, ledger, events)
