@@ -22,12 +22,13 @@ from subbit.core.json_records import PREFIX
 from subbit.privacy.report import PrivacyReport
 from subbit.runtime.events import Before, Failed, HeadRound, MainRound
 from subbit.runtime.results import Advice, Codecs, Summary
+from subbit.runtime.side_files import Layer, Layers, Split
 
 ROOT = Path(__file__).parents[1]
 SCHEMA, PAGE = ROOT / "docs" / "results.schema.json", ROOT / "docs" / "results.md"
-WRITTEN = (Summary, Before, HeadRound, MainRound)
-"""The first is `summary.json`, the others are lines of `events.jsonl`."""
-WITHIN = (Codecs, Advice, PrivacyReport, Failed)
+WRITTEN = (Summary, Before, HeadRound, MainRound, Split, Layers)
+"""`summary.json`, lines of `events.jsonl`, `split.json` and `layers.json`."""
+WITHIN = (Codecs, Advice, PrivacyReport, Failed, Layer)
 MARKERS = re.compile(r"(?P<open><!-- keys: (?P<name>\w+) -->\n).*?(?P<close><!-- /keys -->)", re.DOTALL)
 SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", types.NoneType: "null"}
 WORDS = {"integer": "whole number", "string": "text", "boolean": "true or false"}
@@ -103,7 +104,7 @@ def schema_of_class(kind: type) -> dict[str, Any]:
 def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Results of subbit: summary.json, or a line of events.jsonl",
+        "title": "Results of subbit: summary.json, a line of events.jsonl, split.json or layers.json",
         "oneOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in WRITTEN],
         "$defs": {kind.__name__: schema_of_class(kind) for kind in (*WRITTEN, *WITHIN)},
     }
@@ -120,6 +121,8 @@ def in_words(found: dict[str, Any]) -> str:
         return " or ".join(in_words(each) for each in found["anyOf"])
     if "const" in found:
         return f"`{json.dumps(found['const'])}`"
+    if "enum" in found:
+        return " or ".join(f"`{json.dumps(each)}`" for each in found["enum"])
     if found["type"] == "array":
         return f"list of {in_words(found['items'])}"
     if found["type"] == "object":

@@ -24,6 +24,7 @@ from subbit.runtime.given import Given, as_lines, differing, fingerprints
 from subbit.runtime.problem import Problem
 from subbit.runtime.rearranged import rearranged
 from subbit.runtime.run import Progress, Result, run_job
+from subbit.runtime.side_files import Split
 from subbit.runtime.trial import try_job
 from subbit.tuned import TunedResult
 
@@ -144,9 +145,10 @@ def _run(
         try_job(problem, resolved)
     if path is None:
         return _told(run_job(problem, resolved, report=report))
-    split, sums = problem.split_summary().as_text(), fingerprints(problem)
+    summary, sums = problem.split_summary(), fingerprints(problem)
+    split = summary.as_text()
     if not started:
-        folder = RunFolder.create(resolved, f"{split}\n{as_lines(sums)}")
+        folder = RunFolder.create(resolved, f"{split}\n{as_lines(sums)}", Split.of(summary))
         return _told(run_job(problem, resolved, folder, report=report))
     opened = RunFolder.open(path)
     differs = ["the settings"] * (opened.settings != resolved) + differing(opened.split(), split, sums)

@@ -142,10 +142,12 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> t
     from subbit.runtime.folder import RunFolder
     from subbit.runtime.run import Progress as RoundProgress
     from subbit.runtime.run import run_job
+    from subbit.runtime.side_files import Split
 
     problem = _build_and_try(settings)
-    split = problem.split_summary().as_text()
-    folder = RunFolder.open(resume) if resume else RunFolder.create(settings, split)
+    summary = problem.split_summary()
+    split = summary.as_text()
+    folder = RunFolder.open(resume) if resume else RunFolder.create(settings, split, Split.of(summary))
     if not quiet:
         console.print(split, highlight=False)
     bar = Progress(
