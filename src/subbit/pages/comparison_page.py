@@ -57,7 +57,8 @@ def headline(rows: Mapping[str, Mapping[str, Any]], name: str, higher: bool, gap
         floor, ceiling = (number(score_at(each.mean, name)) for each in (gap.floor, gap.ceiling))
         told += f", floor {floor}, ceiling {ceiling}"
         closed = row.get("gap_closed")
-        told += f" ({share(closed)} of the gap)" if closed is not None else ""
+        if closed is not None:
+            told += f" ({share(closed)} of the gap closed)" if closed >= 0 else " (below the floor)"
     return f"{told}; {number(row.get('total_mb'), 2)} MB were sent both ways."
 
 
@@ -80,18 +81,15 @@ def _figures(first: Mapping[str, Any], comparison: Mapping[str, Any]) -> list[tu
 def _table(comparison: Mapping[str, Any], name: str) -> Html:
     rows, target = comparison["methods"], comparison.get("target")
     has_gap = any("gap_closed" in row for row in rows.values())
-    headings = ["contender", name, "spread", *(["gap closed"] if has_gap else []), "start", "bpp up", "bpp down"]
+    headings = ["contender", name, *(["gap closed"] if has_gap else []), "start", "bpp up", "bpp down"]
     headings += ["MB up", "MB down", "MB once", "MB in all"]
     headings += [f"MB to {number(target)}"] if target is not None else []
     cells, classes = [], []
     for label, row in rows.items():
         role = {None: None, CEILING: "ceiling"}.get(kind(label), "floor")
         tag = joined([label, " ", element("span", role, class_="tag")]) if role else label
-        line: list[object] = [
-            tag,
-            number(_score(row)),
-            number(_score(row, "_spread")) if comparison["seeds"] > 1 else number(None),
-        ]
+        spread = f" ± {number(_score(row, '_spread'))}" if comparison["seeds"] > 1 else ""
+        line: list[object] = [tag, number(_score(row)) + spread]
         line += [share(row.get("gap_closed"))] if has_gap else []
         line.append(number(_score(row, "_before")))
         sent = [number(row.get(key)) for key in ("uplink_bpp", "downlink_bpp")]
@@ -103,11 +101,13 @@ def _table(comparison: Mapping[str, Any], name: str) -> Html:
         cells.append(line)
         classes.append(role)
     about = paragraph(
-        "Means over seeds. Spread is the standard deviation over seeds, bpp bits per trained parameter, client and "
+        "Means over seeds, ± the standard deviation over seeds; bpp bits per trained parameter, client and "
         "round, MB megabytes of the whole run and all clients.",
         class_="quiet",
     )
-    return element("div", about, element("div", table(headings, cells, "Contenders", classes=classes), class_="card"))
+    return element(
+        "div", about, element("div", table(headings, cells, "Table of contenders", classes=classes), class_="card")
+    )
 
 
 def _curves(page: Page, runs: Runs, name: str, lines: Sequence[Line]) -> Html | None:
@@ -191,4 +191,4 @@ def _runs(runs: Runs, name: str) -> Html:
         "Each run has a folder of its own beside this file; subbit report FOLDER makes its report.", class_="quiet"
     )
     headings = ["run", "contender", "seed", name, "failed client turns"]
-    return element("div", told, table(headings, rows, "Runs", text=(0, 1), high=True))
+    return element("div", told, table(headings, rows, "Table of runs", text=(0, 1), high=True))

@@ -85,7 +85,7 @@ def figure(plot: Plot, id_: str) -> Html:
         "div", class_="plot-area tall" if plot.tall else "plot-area", id=id_, role="img",
         aria_label=f"{plot.title}. {plot.about} The numbers are in the table below.",
     )  # fmt: skip
-    legend = _legend([each.name for each in plot.series]) if len(plot.series) > 1 else None
+    legend = _legend(plot.series) if len(plot.series) > 1 else None
     numbers = element("details", element("summary", f"Numbers: {plot.title}"), numbers_of(plot))
     return element("figure", element("figcaption", *caption), area, legend or Html(), numbers, class_="plot")
 
@@ -118,12 +118,15 @@ def _place(value: float, whole: bool) -> str:
     return f"{value:g}" if whole else number(value)
 
 
-def _legend(names: Sequence[str]) -> Html:
+def _legend(series: Sequence[Series]) -> Html:
     """Buttons that hide a line. Colour, dashes and symbol are those of pages.js."""
     entries = []
-    for place, name in enumerate(names):
+    for place, each in enumerate(series):
         colour, dash = f"var(--c{place % COLOURS})", DASHES[place // COLOURS % len(DASHES)]
         line = element("path", d="M1 6H27", stroke=colour, stroke_width="3", stroke_dasharray=dash or None)
-        swatch = element("svg", line, width="28", height="12", viewBox="0 0 28 12", aria_hidden="true")
-        entries.append(element("li", element("button", swatch, name, type="button", aria_pressed="true")))
+        mark, width = (
+            (line, 28) if each.mode == "lines" else (element("circle", cx="6", cy="6", r="5", fill=colour), 12)
+        )
+        swatch = element("svg", mark, width=width, height="12", viewBox=f"0 0 {width} 12", aria_hidden="true")
+        entries.append(element("li", element("button", swatch, each.name, type="button", aria_pressed="true")))
     return element("ul", *entries, class_="legend", aria_label="Lines of the plot; press one to hide it")

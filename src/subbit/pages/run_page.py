@@ -143,7 +143,11 @@ def _privacy(run: RunData) -> Html | None:
     if not isinstance(privacy, dict):
         return None
     rows = [(key.replace("_", " "), _shown(value)) for key, value in privacy.items() if key != "guarantee"]
-    return element("div", paragraph(privacy.get("guarantee", "")), table(["quantity", "value"], rows, "Privacy"))
+    return element(
+        "div",
+        paragraph(privacy.get("guarantee", "")),
+        table(["quantity", "value"], rows, "Table of the privacy budget"),
+    )
 
 
 def _shown(value: object) -> str:

@@ -65,7 +65,7 @@ def try_to_write(make: Callable[[], Path], warn: Callable[[str], object]) -> Pat
 def _read(path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunFolderError(f"{path} cannot be read: {error}") from None
     if not isinstance(found, dict) or not found.get("methods") or not found.get("runs"):
         raise RunFolderError(f"{path} is no comparison: subbit compare writes one")

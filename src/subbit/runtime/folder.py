@@ -277,7 +277,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} is not finished (no summary.json): go on with {self.how_to_resume()}"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path} cannot be read: {error}. {self.how_to_resume()} writes it again") from None
         return summary
 

@@ -26,11 +26,13 @@
     };
     if (each.mode === "bars") return { ...common, type: "bar", marker: { color: own } };
     const found = {
-      ...common, type: "scatter", mode: each.mode === "points" ? "markers" : "lines+markers",
+      ...common, type: "scatter", mode: each.mode === "points" ? "markers" : "lines+markers", cliponaxis: false,
       line: { color: own, width: 2.5, dash: DASHES[Math.floor(number / 8) % 3] },
-      marker: { color: own, size: each.mode === "points" ? 9 : 6, symbol: SYMBOLS[number % 8] }, connectgaps: true,
+      marker: { color: own, size: each.mode === "points" ? 9 : 6, symbol: SYMBOLS[(number + 3 * Math.floor(number / 8)) % 8] }, connectgaps: true,
     };
-    if (each.error) found.error_y = { type: "data", array: each.error, color: own, thickness: 1.5, width: 3 };
+    if (each.mode === "points" && each.x.length === 1 && each.text && innerWidth > 700) {
+      Object.assign(found, { mode: "markers+text", textposition: "top center", textfont: { color: colour("text"), size: 12 } });
+    }
     return found;
   };
 
