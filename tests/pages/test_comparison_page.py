@@ -40,8 +40,8 @@ def test_a_comparison_has_rows_curves_floor_and_ceiling(tmp_path: Path) -> None:
     found = compared(tmp_path, runs, {"head-alone": 0.0, "central": 1.0, "fedavg": 0.625, HOSTILE: 0.25})
     (lead,) = found.all("p", class_="lead")
     assert lead["text"] == (
-        "fedavg is the best of 2: accuracy 0.7500, 0.1250 at the start, floor 0.5000, ceiling 0.9000 "
-        "(62% of the gap closed); 0.01 MB were sent both ways."
+        "fedavg is the best of 2: accuracy 0.7500 (62% of the gap closed), 0.1250 at the start, floor 0.5000, "
+        "ceiling 0.9000; 0.01 MB were sent both ways."
     )
     assert [each["text"] for each in found.all("span", class_="tag")] == ["floor", "ceiling"]
     assert "0.7500 ± 0.0707" in found.text

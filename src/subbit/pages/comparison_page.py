@@ -52,14 +52,19 @@ def headline(rows: Mapping[str, Mapping[str, Any]], name: str, higher: bool, gap
     best = (max if higher else min)(rivals, key=lambda label: finite(_score(rivals[label])) or 0.0)
     row = rivals[best]
     score, start = number(_score(row)), number(_score(row, "_before"))
-    told = f"{best} is the best of {len(rivals)}: {name} {score}, {start} at the start"
+    closed = "" if gap is None else _closed(row.get("gap_closed"))
+    told = f"{best} is the best of {len(rivals)}: {name} {score}{closed}, {start} at the start"
     if gap is not None:
         floor, ceiling = (number(score_at(each.mean, name)) for each in (gap.floor, gap.ceiling))
         told += f", floor {floor}, ceiling {ceiling}"
-        closed = row.get("gap_closed")
-        if closed is not None:
-            told += f" ({share(closed)} of the gap closed)" if closed >= 0 else " (below the floor)"
     return f"{told}; {number(row.get('total_mb'), 2)} MB were sent both ways."
+
+
+def _closed(found: object) -> str:
+    known = finite(found)
+    if known is None:
+        return ""
+    return f" ({share(known)} of the gap closed)" if known >= 0 else " (below the floor)"
 
 
 def _score(row: Mapping[str, Any], suffix: str = "") -> object:
@@ -81,8 +86,8 @@ def _figures(first: Mapping[str, Any], comparison: Mapping[str, Any]) -> list[tu
 def _table(comparison: Mapping[str, Any], name: str) -> Html:
     rows, target = comparison["methods"], comparison.get("target")
     has_gap = any("gap_closed" in row for row in rows.values())
-    headings = ["contender", name, *(["gap closed"] if has_gap else []), "start", "bpp up", "bpp down"]
-    headings += ["MB up", "MB down", "MB once", "MB in all"]
+    headings = ["contender", name, *(["gap closed"] if has_gap else []), "start", "MB"]
+    headings += ["bpp up", "bpp down", "MB up", "MB down", "MB once"]
     headings += [f"MB to {number(target)}"] if target is not None else []
     cells, classes = [], []
     for label, row in rows.items():
@@ -92,8 +97,8 @@ def _table(comparison: Mapping[str, Any], name: str) -> Html:
         line: list[object] = [tag, number(_score(row)) + spread]
         line += [share(row.get("gap_closed"))] if has_gap else []
         line.append(number(_score(row, "_before")))
-        sent = [number(row.get(key)) for key in ("uplink_bpp", "downlink_bpp")]
-        sent += [number(row.get(key), 3) for key in ("uplink_mb", "downlink_mb", "one_off_mb", "total_mb")]
+        sent = [number(row.get("total_mb"), 3), *(number(row.get(key)) for key in ("uplink_bpp", "downlink_bpp"))]
+        sent += [number(row.get(key), 3) for key in ("uplink_mb", "downlink_mb", "one_off_mb")]
         # Training in one place sends nothing; the frames of its one client mean nothing.
         line += [number(None)] * len(sent) if role == "ceiling" else sent
         if target is not None:

@@ -47,7 +47,7 @@ def _heat_map(split: Mapping[str, Any]) -> Html | None:
         for client, counts in enumerate(shown)
     ]
     grid = coloured("client", [span(group) for group in groups], rows, "Training examples by client and class")
-    told = "Training examples by client (rows) and class (columns); empty: none. The darker, the more."
+    told = "Training examples by client (rows) and class (columns); empty: none. The stronger the colour, the more."
     if len(shown) < len(held):
         told += f" The first {len(shown)} of {len(held)} clients are shown."
     return element("div", paragraph(told, class_="quiet"), element("div", grid, class_="card"))

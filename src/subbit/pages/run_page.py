@@ -117,7 +117,15 @@ def _scores(page: Page, run: RunData) -> Html | None:
         [Series(name, sent, scores)], lines, "All clients, one-off costs included.",
     )  # fmt: skip
     numbers = [event.round for event in scored]
-    by_round = Plot(f"{name.capitalize()} by round", "round", name, [Series(name, numbers, scores)], lines, whole=True)
+    by_round = Plot(
+        f"{name.capitalize()} by round",
+        "round",
+        name,
+        [Series(name, numbers, scores)],
+        lines,
+        "Rounds that were evaluated.",
+        whole=True,
+    )
     return element("div", page.plot(by_bytes), page.plot(by_round), class_="parts two")
 
 

@@ -57,7 +57,7 @@
         font: { size: 12, color: colour("quiet") },
       })),
     };
-    if (spec.log) Object.assign(found.xaxis, { type: "log", dtick: "D2", exponentformat: "none" });
+    if (spec.log) Object.assign(found.xaxis, { type: "log", dtick: innerWidth > 700 ? "D2" : 1, exponentformat: "none" });
     if (spec.whole) Object.assign(found.xaxis, { tickformat: "d", tick0: 0, dtick: step(spec.series) });
     if (spec.from_zero) found.yaxis.rangemode = "tozero";
     return found;
