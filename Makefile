@@ -39,6 +39,14 @@ test: $(READY)  ## Lint, type-check and run all tests
 e2e: $(READY)  ## Real Flower deployments on loopback: TLS, faults, a killed server (about twelve minutes)
 	@$(BIN)/pytest -m '' tests/flower -s --timeout=900
 
+BROWSER := .browser
+browser: $(READY)  ## Look at reports in a real browser (gets chromium by apt-get, playwright by pip, axe-core by npm)
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; }
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(PIP) "playwright>=1.50,<2"
+	@test -f $(BROWSER)/package/axe.min.js || { mkdir -p $(BROWSER) && cd $(BROWSER) && \
+		npm pack --silent axe-core@4 >/dev/null && tar -xzf axe-core-4*.tgz; }
+	@$(BIN)/pytest tests/pages/test_in_browser.py -rs
+
 lint: $(READY)  ## Format and lint the code, check its types
 	@$(BIN)/ruff format src tests scripts benchmarks experiments fuzz chaos examples
 	@$(BIN)/ruff check --fix src tests scripts benchmarks experiments fuzz chaos examples
@@ -81,10 +89,10 @@ audit:  ## Look for known vulnerabilities in what the lock installs (needs the i
 nightly: fuzz e2e chaos  ## What takes too long for every change: make fuzz, make e2e and make chaos
 
 clean:  ## Remove .venv, caches and runs
-	rm -rf .venv .venv-audit sbom.json runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit sbom.json runs build dist .browser .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-.PHONY: install demo test e2e lint bench arena-data docs docs-check fuzz chaos lock sbom audit nightly clean help
+.PHONY: install demo test e2e browser lint bench arena-data docs docs-check fuzz chaos lock sbom audit nightly clean help

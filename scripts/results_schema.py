@@ -23,12 +23,13 @@ from subbit.privacy.report import PrivacyReport
 from subbit.runtime.events import Before, Failed, HeadRound, MainRound
 from subbit.runtime.live_lines import Asked, Replied, Stopped
 from subbit.runtime.results import Advice, Codecs, Summary
+from subbit.runtime.side_files import Layer, Layers, Split
 
 ROOT = Path(__file__).parents[1]
 SCHEMA, PAGE = ROOT / "docs" / "results.schema.json", ROOT / "docs" / "results.md"
-WRITTEN = (Summary, Before, HeadRound, MainRound)
-"""The first is `summary.json`, the others are lines of `events.jsonl`."""
-WITHIN = (Codecs, Advice, PrivacyReport, Failed)
+WRITTEN = (Summary, Before, HeadRound, MainRound, Split, Layers)
+"""`summary.json`, lines of `events.jsonl`, `split.json` and `layers.json`."""
+WITHIN = (Codecs, Advice, PrivacyReport, Failed, Layer)
 LIVE = (Asked, Replied, Stopped)
 """Lines of `live.jsonl`: on the page, but no results, so not in the schema."""
 MARKERS = re.compile(r"(?P<open><!-- keys: (?P<name>\w+) -->\n).*?(?P<close><!-- /keys -->)", re.DOTALL)
@@ -106,7 +107,7 @@ def schema_of_class(kind: type) -> dict[str, Any]:
 def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Results of subbit: summary.json, or a line of events.jsonl",
+        "title": "Results of subbit: summary.json, a line of events.jsonl, split.json or layers.json",
         "oneOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in WRITTEN],
         "$defs": {kind.__name__: schema_of_class(kind) for kind in (*WRITTEN, *WITHIN)},
     }

@@ -64,8 +64,8 @@ def test_a_run_leaves_its_files_and_can_be_shown(tmp_path: Path) -> None:
     subbit("run", *QUICK, "name=a", folder=tmp_path)
     folder = tmp_path / "runs" / "a"
     found = {path.name for path in folder.iterdir()}
-    files = "config.toml split.txt job events.jsonl ledger.csv summary.json checkpoint lock"
-    assert found == set(files.split())
+    files = "config.toml split.txt split.json job events.jsonl ledger.csv layers.json summary.json report.html"
+    assert found == {*files.split(), "checkpoint", "lock"}
     wanted = {
         "method", "model", "dataset", "clients", "rounds", "parameters", "accuracy", "accuracy_sampled",
         "accuracy_expected", "accuracy_thresholded", "accuracy_before", "uplink_bpp", "downlink_bpp", "uplink_bytes",

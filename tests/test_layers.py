@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "flower": {"core", "codecs", "wire", "objectives", "models", "config", "runtime"},
     "papers": {"core", "wire", "data", "models", "maps", "methods", "config", "runtime", "report"},
     "arena": {"core", "config", "runtime", "report"},
-    "pages": {"core", "config", "runtime", "report", "arena"},
+    "pages": {"core", "wire", "config", "runtime", "report", "arena"},
     "board": {"core", "config", "runtime", "report", "pages"},
     "tracking": {"core", "config", "runtime"},
     "conformance": {"core", "codecs", "wire", "data", "models", "methods", "config", "runtime", "export"},

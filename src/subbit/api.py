@@ -19,11 +19,13 @@ from subbit.core.pieces import flattened
 from subbit.core.values import parse_value
 from subbit.objectives import Objective, find_objective
 from subbit.objectives.own import OwnObjective
+from subbit.pages.write_report import try_to_write, write_report
 from subbit.runtime.folder import RunFolder, is_started
 from subbit.runtime.given import Given, as_lines, differing, fingerprints
 from subbit.runtime.problem import Problem
 from subbit.runtime.rearranged import rearranged
 from subbit.runtime.run import Progress, Result, run_job
+from subbit.runtime.side_files import Split
 from subbit.runtime.trial import try_job
 from subbit.tuned import TunedResult
 
@@ -74,7 +76,8 @@ def fine_tune(
     (`head="keep"`). Set `classes` if the labels do not contain every class.
 
     With `folder` the run can be resumed after an interruption: the same call with `resume=True` continues after the
-    last finished round, or starts the run if it has not started yet.
+    last finished round, or starts the run if it has not started yet. At the end the folder has `report.html`, the run
+    to look at; `subbit.write_report(folder)` makes it at any other time.
 
     What looks wrong about the run, e.g. a score that fell, is a `RunWarning`, and in `result.warnings`.
 
@@ -110,6 +113,8 @@ def fine_tune(
     problem = given.problem(module, clients, test, client_tests, classes, resolved.run.pretrained)
     problem = rearranged(problem, resolved.run)
     found = _run(problem, resolved, path, resume, report)
+    if path is not None:
+        try_to_write(lambda: write_report(path), lambda told: warnings.warn(told, RunWarning, stacklevel=4))
     return TunedResult(found.summary, found.module, found.numbers, found.trained)
 
 
@@ -144,9 +149,10 @@ def _run(
         try_job(problem, resolved)
     if path is None:
         return _told(run_job(problem, resolved, report=report))
-    split, sums = problem.split_summary().as_text(), fingerprints(problem)
+    summary, sums = problem.split_summary(), fingerprints(problem)
+    split = summary.as_text()
     if not started:
-        folder = RunFolder.create(resolved, f"{split}\n{as_lines(sums)}")
+        folder = RunFolder.create(resolved, f"{split}\n{as_lines(sums)}", Split.of(summary))
         return _told(run_job(problem, resolved, folder, report=report))
     opened = RunFolder.open(path)
     differs = ["the settings"] * (opened.settings != resolved) + differing(opened.split(), split, sums)

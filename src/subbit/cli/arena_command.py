@@ -32,6 +32,7 @@ def arena(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables")] = False,
     jobs: Annotated[Path | None, typer.Option(help="Folder of the jobs; default: that of the clone")] = None,
     results: Annotated[Path | None, typer.Option(help="Folder of the results; default: that of the clone")] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write the tables and plots to this HTML file")] = None,
 ) -> None:
     """Run jobs of the arena for several methods, each with the same chance: settings are chosen on a validation split.
 
@@ -40,6 +41,7 @@ def arena(
     [bold]subbit arena[/bold]   the table of all committed results
     [bold]subbit arena vision fedavg deltamask --budget 60[/bold]
     [bold]subbit arena vision skewed --dry-run[/bold]
+    [bold]subbit arena --report arena.html[/bold]   tables and plots of all committed results, as one file
     """
     from subbit.arena.jobs import read_jobs
     from subbit.arena.races import forget, run_missing
@@ -51,6 +53,7 @@ def arena(
             "the arena is in a clone of the repository: change into its folder, or give --jobs, --results"
         )
     jobs, results = (jobs or (root or Path()) / JOBS).absolute(), (results or (root or Path()) / RESULTS).absolute()
+    report = None if report is None else report.absolute()
     if root is not None:
         os.chdir(root)  # Paths in job files are relative to the clone.
     known = read_jobs(jobs)
@@ -72,11 +75,20 @@ def arena(
     elif redo or budget is not None or seeds is not None:
         raise ConfigError("name the jobs or methods to run, e.g. subbit arena vision --budget 60")
     shown = {job.name: standing(results, job) for job, _ in chosen}
+    if report is not None:
+        _write_report(report, [*shown.values()])
     if as_json:
         print(json.dumps([as_record(found) for found in shown.values()], indent=2))
         return
     for found in shown.values():
         _print(found)
+
+
+def _write_report(path: Path, shown: list[Any]) -> None:
+    from subbit.pages.arena_page import arena_page
+    from subbit.pages.write_report import write_page
+
+    _tell(f"report in {write_page(path, lambda: arena_page(shown))}")
 
 
 def _tell(line: str) -> None:

@@ -22,6 +22,7 @@ from subbit.cli.flower_commands import flower_app
 from subbit.cli.options import PluginFiles
 from subbit.cli.params import params
 from subbit.cli.predict_command import predict
+from subbit.cli.report_command import NoReport, report, report_at_end
 from subbit.cli.zampling_commands import zampling_app
 from subbit.core.errors import ConfigError, Interrupted, RunFolderError, SubbitError
 from subbit.papers.domain_gap import domain_gap
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.add_typer(flower_app, name="flower")
 app.add_typer(zampling_app, name="zampling")
 app.command()(predict)
+app.command()(report)
 app.command()(export)
 app.command(context_settings=OWN_WORDS)(bench)
 app.command()(params)
@@ -144,10 +146,12 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> t
     from subbit.runtime.folder import RunFolder
     from subbit.runtime.run import Progress as RoundProgress
     from subbit.runtime.run import run_job
+    from subbit.runtime.side_files import Split
 
     problem = _build_and_try(settings)
-    split = problem.split_summary().as_text()
-    folder = RunFolder.open(resume) if resume else RunFolder.create(settings, split)
+    summary = problem.split_summary()
+    split = summary.as_text()
+    folder = RunFolder.open(resume) if resume else RunFolder.create(settings, split, Split.of(summary))
     if not quiet:
         console.print(split, highlight=False)
     bar = Progress(
@@ -174,7 +178,7 @@ def _run(settings: Any, *, quiet: bool = False, resume: Path | None = None) -> t
 
 
 @app.command()
-def run(words: Words = None, plugin: PluginFiles = None) -> None:
+def run(words: Words = None, no_report: NoReport = False, plugin: PluginFiles = None) -> None:
     """Run one federated job.
 
     [bold]subbit run[/bold]   DeltaMask on the bundled transformer and digits, every key at its default
@@ -186,12 +190,16 @@ def run(words: Words = None, plugin: PluginFiles = None) -> None:
 
     values, given = _file_and_words(words)
     _announce(values, given)
-    _print_summary(*_run(resolve(values, given)))
+    summary, folder = _run(resolve(values, given))
+    _print_summary(summary, folder)
+    report_at_end(folder, no_report)
 
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")], plugin: PluginFiles = None
+    folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")],
+    no_report: NoReport = False,
+    plugin: PluginFiles = None,
 ) -> None:
     """Resume an interrupted run after its last finished round. The result equals that of an uninterrupted run.
 
@@ -213,6 +221,7 @@ def resume(
         if f"{each.name}@" in (settings.run.plugins or ""):
             console.print(f"runs the code of {each.path}, {each}", highlight=False, markup=False, soft_wrap=True)
     _print_summary(*_run(settings, resume=folder))
+    report_at_end(folder, no_report)
 
 
 @app.command()
@@ -288,6 +297,7 @@ def compare(
         bool, typer.Option("--baselines", help="With floors and ceilings, and the gap closed")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+    no_report: NoReport = False,
     plugin: PluginFiles = None,
 ) -> None:
     """Run the same job for several methods: one table, and a plot of the score against bytes.
@@ -316,11 +326,13 @@ def compare(
     replace_file(path.with_suffix(".svg"), frontier_plot(comparison).encode())
     if as_json:
         print(json.dumps(comparison, indent=2))
+        report_at_end(path.parent, no_report, quiet=True)
     else:
         # A narrow terminal wraps lines, which is better than truncated numbers.
         Console(width=max(console.width, 120)).print(comparison_table(comparison))
         told = f"every run is a folder under {path.parent}/, the numbers are in {path}, a plot is beside it"
         console.print(told, highlight=False)
+        report_at_end(path.parent, no_report)
 
 
 @app.command(name="list")

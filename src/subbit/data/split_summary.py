@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,9 @@ class SplitSummary:
     fingerprint: str
     """16 hex digits of SHA-256 over each client's count and ascending positions, as little-endian 64-bit integers."""
 
+    classes: int = 0
+    held: tuple[dict[int, int], ...] = ()
+    """For each client, its number of examples of each class that it has; empty where examples have no classes."""
     notes: tuple[str, ...] = ()
     """Lines on how the files were read."""
 
@@ -55,7 +59,8 @@ def summarise_split(labels: Tensor | None, parts: list[NDArray[np.int64]], class
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(np.sort(part).astype("<i8").tobytes())
     sizes = [len(part) for part in parts]
-    held = [] if labels is None else [len(np.unique(labels.numpy()[part])) for part in parts]
+    counts = () if labels is None else tuple(_counted(labels.numpy()[part]) for part in parts)
+    held = [len(own) for own in counts]
     return SplitSummary(
         clients=len(parts),
         examples=sum(sizes),
@@ -64,4 +69,11 @@ def summarise_split(labels: Tensor | None, parts: list[NDArray[np.int64]], class
         coverage=sum(held) / (len(parts) * classes),
         empty=sizes.count(0),
         fingerprint=digest.hexdigest()[:16],
+        classes=classes,
+        held=counts,
     )
+
+
+def _counted(labels: NDArray[Any]) -> dict[int, int]:
+    found, counts = np.unique(labels, return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))

@@ -48,11 +48,13 @@ def run_server(grid: Grid, settings: Settings, own: Own | None = None) -> None:
     from subbit.runtime.own_nodes import NOTHING_OWN, server_problem
     from subbit.runtime.problem import build_problem
     from subbit.runtime.run import Progress
+    from subbit.runtime.side_files import Split
 
     with_own_data = settings.run.dataset == OWN
     problem = server_problem(settings.run, own or NOTHING_OWN) if with_own_data else build_problem(settings.run)
-    split = OWN if with_own_data else problem.split_summary().as_text()
-    folder, resume = continue_or_create(settings, split)
+    divided = problem.split_summary()
+    split = OWN if with_own_data else divided.as_text()
+    folder, resume = continue_or_create(settings, split, Split.of(divided))
     print(f"{'going on with' if resume else 'results go to'} {folder.path.resolve()}", flush=True)
 
     def report(progress: Progress) -> None:

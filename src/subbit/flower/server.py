@@ -14,6 +14,7 @@ from subbit.flower.engine import FlowerEngine
 from subbit.runtime.folder import RunFolder, is_started
 from subbit.runtime.problem import Problem
 from subbit.runtime.run import Progress, Result, run_job
+from subbit.runtime.side_files import Split
 from subbit.runtime.workplace import Workplace
 
 
@@ -37,7 +38,7 @@ def serve(
     return result
 
 
-def continue_or_create(settings: Settings, split: str) -> tuple[RunFolder, bool]:
+def continue_or_create(settings: Settings, split: str, held: Split | None = None) -> tuple[RunFolder, bool]:
     """Resume an unfinished run with the same configuration; rename anything else with that name.
 
     A run without a name is named after its method, so that it is found again.
@@ -48,4 +49,4 @@ def continue_or_create(settings: Settings, split: str) -> tuple[RunFolder, bool]
     unfinished = is_started(path) and not (path / "summary.json").exists()
     if unfinished and (path / "config.toml").read_text(encoding="utf-8") == write_toml(settings):
         return RunFolder.open(path), True
-    return RunFolder.create(settings, split), False
+    return RunFolder.create(settings, split, held), False

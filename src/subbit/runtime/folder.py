@@ -2,13 +2,16 @@
 
     config.toml       the resolved configuration; reproduces the run
     split.txt         which client holds which examples
+    split.json        how many examples of each class each client holds, where that is known
     plugins/          copies of the files given by --plugin: a record, never loaded from here
     job               the identifier of this run in its frames, drawn at its start
     events.jsonl      one line per round: participants, failures, observations, accuracy, seconds
     ledger.csv        one line per frame
     checkpoint/       the state after each of the last two finished rounds, and a manifest of all files for each
     memory/           what clients keep between their turns
+    layers.json       what became of each trained tensor, when the run is finished
     summary.json      the run in numbers, when it is finished
+    report.html       the run to look at (subbit.pages): made from the other files, and part of no manifest
     live.jsonl        news of the round in progress, for those who watch; no result depends on it
     lock              held by the running process; `running.json` identifies it
 
@@ -39,14 +42,15 @@ from subbit.core.json_records import as_json
 from subbit.core.locks import FolderLock
 from subbit.core.plugins import parse_record, recorded_files
 from subbit.runtime.events import Event, read_event
-from subbit.runtime.making import BEGINNING, free_name, move_aside, remove_unfinished
+from subbit.runtime.making import BEGINNING, HELD, free_name, move_aside, remove_unfinished
 from subbit.runtime.manifest import Manifest, forget_all_but, read_manifest, state_path, turns, write_manifest
 from subbit.wire.ledger import HEADING, Ledger, csv_lines
 
 if TYPE_CHECKING:
     from subbit.runtime.round import ServerState
+    from subbit.runtime.side_files import Layers, Split
 
-EVENTS, LEDGER = "events.jsonl", "ledger.csv"
+EVENTS, LEDGER, LAYERS = "events.jsonl", "ledger.csv", "layers.json"
 PATIENCE = 60.0  # Seconds to wait for another process to create a folder.
 log = logging.getLogger("subbit")
 
@@ -56,13 +60,14 @@ class RunFolder:
         self.path, self._settings = path, settings
         self._lock: FolderLock | None = None
         self._growing: dict[str, AppendedFile] = {}
+        self._beginning: dict[str, Mark] = {}
         self._events = 0
         self._last: Manifest | None = None
 
     # Creating and opening.
 
     @classmethod
-    def create(cls, settings: Settings, split: str) -> RunFolder:
+    def create(cls, settings: Settings, split: str, held: Split | None = None) -> RunFolder:
         """Create a new, locked folder. An existing run with the same name is renamed, never deleted."""
         parent = Path(settings.run.folder)
         parent.mkdir(parents=True, exist_ok=True)
@@ -74,17 +79,19 @@ class RunFolder:
             elif os.path.lexists(parent / name):
                 move_aside(parent / name)
             folder = cls(parent / f".{name}.new", settings)
-            folder._begin(split)
+            folder._begin(split, held)
             folder._rename(parent / name)
         return folder
 
-    def _begin(self, split: str) -> None:
+    def _begin(self, split: str, held: Split | None) -> None:
         """Written under a temporary name, so that a folder with the run's name is always complete."""
         remove_unfinished(self.path)
         self.path.mkdir()
         try:
             self._replace("config.toml", write_toml(self.settings))
             self._replace("split.txt", split + "\n")
+            if held is not None:
+                self._replace(HELD, json.dumps(as_json(held)) + "\n")
             self._replace("job", secrets.token_hex(16))
             for name, source in recorded_files(self.settings.run.plugins).items():
                 (self.path / name).parent.mkdir(exist_ok=True)
@@ -170,8 +177,11 @@ class RunFolder:
         turn = state.next_round
         digest = write_checkpoint(state_path(self._checkpoint, turn), state, write_toml(self.settings))
         marks = {name: file.mark for name, file in self._growing.items()}
-        beginning = (*BEGINNING, *recorded_files(self.settings.run.plugins))
-        marks |= {name: Mark.of((self.path / name).read_bytes()) for name in beginning}
+        if not self._beginning:
+            held = (HELD,) if (self.path / HELD).is_file() else ()
+            names = (*BEGINNING, *held, *recorded_files(self.settings.run.plugins))
+            self._beginning = {name: Mark.of((self.path / name).read_bytes()) for name in names}
+        marks |= self._beginning
         self._last = Manifest(turn, digest, ledger.totals, self._events, marks)
         write_manifest(self._checkpoint, self._last)
         forget_all_but(self._checkpoint, turn)
@@ -251,11 +261,13 @@ class RunFolder:
 
     # End of the run.
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
-        text = json.dumps(summary, indent=2) + "\n"
-        self._replace("summary.json", text)
+    def write_summary(self, summary: dict[str, Any], layers: Layers | None = None) -> None:
+        texts = {} if layers is None else {LAYERS: json.dumps(as_json(layers)) + "\n"}
+        texts["summary.json"] = json.dumps(summary, indent=2) + "\n"  # Last: with it the run is finished.
+        for name, text in texts.items():
+            self._replace(name, text)
         if self._last is not None:
-            files = {**self._last.files, "summary.json": Mark.of(text.encode())}
+            files = {**self._last.files, **{name: Mark.of(text.encode()) for name, text in texts.items()}}
             write_manifest(self._checkpoint, dataclasses.replace(self._last, files=files))
 
     def read_summary(self) -> dict[str, Any]:
@@ -266,7 +278,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{self.path} is not finished (no summary.json): go on with {self.how_to_resume()}"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunFolderError(f"{path} cannot be read: {error}. {self.how_to_resume()} writes it again") from None
         return summary
 

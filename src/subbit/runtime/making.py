@@ -16,6 +16,8 @@ from subbit.core.plugins import FOLDER
 
 BEGINNING = ("config.toml", "split.txt", "job")
 """Files that every run has from its start. Runs of earlier versions have the first two."""
+HELD = "split.json"
+"""Also there from the start, where it is known what clients hold."""
 log = logging.getLogger("subbit")
 
 
@@ -40,7 +42,7 @@ def remove_unfinished(path: Path) -> None:
     """Remove what is left of a run that was killed before it started."""
     if not os.path.lexists(path):
         return
-    ours = {found for name in (*BEGINNING, LOCK, HOLDER) for found in (name, f"{name}.tmp")}
+    ours = {found for name in (*BEGINNING, HELD, LOCK, HOLDER) for found in (name, f"{name}.tmp")}
     folders = [folder for folder in (path / FOLDER, path) if folder.is_dir() and not folder.is_symlink()]
     found = {folder: list(folder.iterdir()) for folder in folders}
     known = all(each.name in ours or each in folders for each in found.get(path, ()))

@@ -25,6 +25,7 @@ from subbit.runtime.engines import Engine, InProcess, Workers
 from subbit.runtime.evaluation import Evaluation, asks_clients, evaluate
 from subbit.runtime.events import Before, Event, Failed, HeadRound, MainRound
 from subbit.runtime.folder import RunFolder
+from subbit.runtime.layer_changes import layer_changes
 from subbit.runtime.link import link_seconds
 from subbit.runtime.live import FollowedEngine, LiveFile
 from subbit.runtime.messages import Failure, Phase
@@ -94,10 +95,11 @@ def run_job(
         alone = asks_clients(workplace) or workplace.settings.run.evaluate == "personal"
         networks = (method.primary_network,) if alone else method.networks
         evaluations = {network: evaluate(workplace, engine, state, network) for network in networks}
+        layers = None if folder is None else layer_changes(workplace, state)
         numbers = summarise(workplace, state, ledger, events, evaluations, time.monotonic() - started)
         summary = as_json(numbers)
         if folder is not None:
-            folder.write_summary(summary)
+            folder.write_summary(summary, layers)
         personal: Networks | None = None
         if method.personal:
             personal = Networks(problem, settings, workplace.memories, job, state)
