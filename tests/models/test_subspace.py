@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.problems import conv_net, digits_problem, mlp, settings, small_vit
 from torch import nn
 
 from subbit.maps.subspace import Span, Subspace, SubspaceMap, layer_scales
@@ -16,7 +17,6 @@ from subbit.models.device_projection import DeviceProjection
 from subbit.models.sparse_matrix import SignProjection
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
-from tests.problems import conv_net, digits_problem, mlp, settings, small_vit
 
 
 def bound(module: nn.Module | None = None, **words: Any) -> Subspace:

@@ -119,7 +119,8 @@ class Discriminant(Fit):
 
     def head(self, accumulator: WeightedMean) -> Any:
         statistics = self._statistics(torch.from_numpy(accumulator.sum))
-        return head_vector(self.task, *solve(statistics, self.method.parameters.shrinkage))
+        wanted = self.method.parameters
+        return head_vector(self.task, *solve(statistics, wanted.shrinkage, wanted.temperature))
 
 
 class CodedDiscriminant(Fit):
