@@ -10,7 +10,11 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 PAGE, RESULTS = ROOT / "docs" / "heads.md", ROOT / "benchmarks" / "results" / "heads.json"
 SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
-NETWORKS = {"vision": "vit-micro, Fashion-MNIST", "imagenet": "EfficientNet-Lite0, CIFAR-10", "text": "MiniLM, BBC news"}
+NETWORKS = {
+    "vision": "vit-micro, Fashion-MNIST",
+    "imagenet": "EfficientNet-Lite0, CIFAR-10",
+    "text": "MiniLM, BBC news",
+}
 HEADS = {"plain": "shrinkage 0.1", "auto": "`head=lda`", "probe": "converged probe", "hindsight": "best in hindsight"}
 
 
@@ -26,12 +30,11 @@ def quality(rows: list[dict[str, Any]]) -> str:
 
 
 def sizes(rows: list[dict[str, Any]]) -> str:
-    lines = [
-        [NETWORKS[row["job"]], str(row["width"]), f"`{row['codec']}`", f"{row['score']:.4f}"]
-        + [f"{row['one_off_bytes'] / row['clients'] / 1000:,.1f}"]
-        for row in rows
-        if "codec" in row
-    ]
+    lines = []
+    for row in rows:
+        if "codec" in row:
+            each = f"{row['one_off_bytes'] / row['clients'] / 1000:,.1f}"
+            lines.append([NETWORKS[row["job"]], str(row["width"]), f"`{row['codec']}`", f"{row['score']:.4f}", each])
     return str(SECTIONS["table"](["network, data", "features", "head_codec", "accuracy", "kB per client"], lines))
 
 

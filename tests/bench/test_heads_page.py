@@ -6,6 +6,8 @@ import json
 import runpy
 from pathlib import Path
 
+from subbit.methods.head_fits import head_codec
+
 ROOT = Path(__file__).parents[2]
 ROWS = json.loads((ROOT / "benchmarks" / "results" / "heads.json").read_text())
 
@@ -25,10 +27,9 @@ def test_the_default_head_is_never_worse_than_a_fixed_one_and_near_the_best_in_h
         assert auto["loss"] <= 1.2 * best["loss"]
 
 
-def test_fewer_bytes_cost_no_accuracy() -> None:
+def test_fewer_bytes_cost_no_accuracy_with_the_default_codec() -> None:
     for job in {row["job"] for row in ROWS}:
-        dense, small = (
-            next(row for row in ROWS if row["job"] == job and row.get("codec") == codec) for codec in ("float32", "int8")
-        )
-        assert abs(dense["score"] - small["score"]) < 0.005
-        assert small["one_off_bytes"] < 0.45 * dense["one_off_bytes"]
+        coded = {row["codec"]: row for row in ROWS if row["job"] == job and "codec" in row}
+        small = coded[head_codec("auto", coded["float32"]["width"])]
+        assert abs(coded["float32"]["score"] - small["score"]) < 0.005
+        assert small["one_off_bytes"] < 0.65 * coded["float32"]["one_off_bytes"]

@@ -47,7 +47,7 @@ class HeadParameters:
     shrinkage: float | Literal["auto"] = "auto"
     temperature: float | Literal["auto"] = "auto"
     codec: str = "float32"
-    """Of second moments: float32, or a key of `CODECS`."""
+    """Of second moments: float32, `auto`, or a key of `CODECS`."""
 
 
 class HeadMethod(Method[HeadParameters]):

@@ -89,6 +89,7 @@ class Spectrum:
         signal = max(float((self.between / shrunk).sum()) - noise, 0.0)
         return Separation(signal, float((self.between * self.eigenvalues / shrunk.square()).sum()) / q**2)
 
-    def best_shrinkage(self) -> float:
-        """The one with the best separation; if none separates, the largest."""
-        return max(reversed(SHRINKAGES), key=lambda each: self.separation(each).quality)
+    def best_shrinkage(self, least: float = 0.0) -> float:
+        """The one with the best separation, from `least` on; if none separates, the largest."""
+        tried = [each for each in SHRINKAGES if each >= least] or [1.0]
+        return max(reversed(tried), key=lambda each: self.separation(each).quality)

@@ -120,8 +120,9 @@ def solve(
     statistics: LdaStatistics,
     shrinkage: float | Literal["auto"] = "auto",
     temperature: float | Literal["auto"] = "auto",
+    least: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Weight [C, D] and bias [C] of the linear discriminant, in float32.
+    """Weight [C, D] and bias [C] of the linear discriminant, in float32. `auto` shrinks by at least `least`.
 
     The covariance within classes is shrunk towards its scaled identity, (1 - shrinkage) S + shrinkage tr(S) / D, which
     also makes it invertible if there are fewer examples than features. Weight and bias are multiplied by the
@@ -148,7 +149,7 @@ def solve(
     spread = max(float(eigenvalues.mean()), least, torch.finfo(torch.float32).tiny)
     spectrum = Spectrum.of(eigenvalues, spread, means @ vectors, counts[present])
     if shrinkage == "auto":
-        shrinkage = spectrum.best_shrinkage()
+        shrinkage = spectrum.best_shrinkage(least)
     if temperature == "auto":
         temperature = spectrum.separation(shrinkage).temperature
     weight = torch.zeros_like(sums)
