@@ -6,19 +6,16 @@ is out of date.
 
 from __future__ import annotations
 
-import json
 import runpy
 from pathlib import Path
 from typing import Any
 
 from subbit.arena.jobs import read_jobs
 from subbit.arena.standings import HEADINGS, Standing, cells, standing
-from subbit.report.compare import MEGABYTE
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "arena.md"
 JOBS, RESULTS = ROOT / "experiments" / "arena", ROOT / "benchmarks" / "results" / "arena"
-HEADS = ROOT / "benchmarks" / "results" / "heads.json"
 SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
 
 
@@ -58,20 +55,9 @@ def tried(results: dict[str, Any]) -> str:
     return SECTIONS["table"](["job", "method", "run as", "settings tried"], rows) if rows else "Nothing yet."
 
 
-def heads(results: dict[str, Any]) -> str:
-    if not results["heads"]:
-        return "Not measured yet."
-    rows = [
-        [row["job"], f"`{row['head']}`", f"{row['score']:.4f}", f"{row['one_off_bytes'] / MEGABYTE:.3f}"]
-        for row in results["heads"]
-    ]
-    return str(SECTIONS["table"](["job", "head", "accuracy", "MB, all clients"], rows))
-
-
 def rendered_page(text: str, jobs: Path = JOBS, results: Path = RESULTS) -> str:
     found: dict[str, Any] = {"jobs": [standing(results, job) for job in read_jobs(jobs).values()]}
-    found["heads"] = json.loads(HEADS.read_text()) if HEADS.exists() else []
-    return str(SECTIONS["filled"](text, found, {"standings": standings, "tried": tried, "heads": heads}))
+    return str(SECTIONS["filled"](text, found, {"standings": standings, "tried": tried}))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"method": "fedavg", "privacy": "per-step"},
         {"method": "fedavg", "optimizer": "adamw", "normalise": True, "gradient_clip": 1.0},
         {"method": "fedpm", "map": "projection"},
+        {"method": "fedavg", "map": "subspace", "codec": "eden"},
         {"method": "zampling", "training": "continuous"},
         {"method": "fedavg", "micro_batch": 16, "gradient_clip": 1.0},
         {"method": "fedavg", "select": "head", "frozen_weights": "bfloat16"},

@@ -18,7 +18,14 @@ JOB = Job("hand", Header(what="by hand"), {}, {label: Entry(label, label) for la
 def run(seed: int, score: float, by_round: list[float], total: int, **others: Any) -> dict[str, Any]:
     found = {"setting": "", "seed": seed, "score": score, "score_name": "accuracy", "higher_is_better": True}
     found |= {"score_by_round": by_round, "bytes_by_round": [total * (n + 1) for n in range(len(by_round))]}
-    return found | {"one_off_bytes": 1e6, "total_bytes": total * len(by_round), "seconds": 9.0, "wall": 10.0, "cpu": 9.0, **others}
+    return found | {
+        "one_off_bytes": 1e6,
+        "total_bytes": total * len(by_round),
+        "seconds": 9.0,
+        "wall": 10.0,
+        "cpu": 9.0,
+        **others,
+    }
 
 
 @pytest.fixture

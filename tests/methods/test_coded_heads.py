@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.covariance import OAS
 
 from subbit.codecs import Shared
 from subbit.core.errors import ConfigError, PayloadError
 from subbit.methods.head_fits import CODECS
 from subbit.methods.heads import HeadMethod
 from subbit.methods.method import Turn
-from subbit.models.head_start import LdaStatistics, approximating_shrinkage, solve
+from subbit.models.head_start import LdaStatistics
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, settings
@@ -113,26 +112,10 @@ def test_correlations_that_contradict_each_other_are_refused() -> None:
         method.examine(None, payloads, len(data), 0)
 
 
-def test_the_shrinkage_is_that_of_scikit_learn() -> None:
-    for examples in (8, 60, 2000):
-        rows = features(examples)[0].double()
-        rows -= rows.mean(0)
-        within = rows.T @ rows / examples
-        assert approximating_shrinkage(within, examples) == pytest.approx(
-            OAS(assume_centered=True).fit(rows).shrinkage_
-        )
-    assert approximating_shrinkage(torch.eye(4, dtype=torch.float64), 10) == 1.0
-
-
-def test_many_examples_are_shrunk_less() -> None:
-    few, many = (LdaStatistics.from_features(*features(examples), 3) for examples in (9, 3000))
-    fixed = [solve(each, 0.1)[0] for each in (few, many)]
-    auto = [solve(each, "auto")[0] for each in (few, many)]
-    assert float(auto[0].norm()) < float(fixed[0].norm())
-    assert float(auto[1].norm()) > float(fixed[1].norm())
-
-
-@pytest.mark.parametrize("word", [{"head_shrinkage": 0.0}, {"head_shrinkage": 1.1}, {"head_codec": "int4"}])
+@pytest.mark.parametrize(
+    "word",
+    [{"head_shrinkage": 0.0}, {"head_shrinkage": 1.1}, {"head_temperature": 0.0}, {"head_codec": "int4"}],
+)
 def test_impossible_heads_are_refused(word: dict[str, Any]) -> None:
     run = settings(method="fedavg").run
     with pytest.raises(ConfigError, match="head_"):

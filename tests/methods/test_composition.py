@@ -33,6 +33,14 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "projections with EDEN": {"method": "zampling", "codec": "eden", "compression": 2.0, "learning_rate": 0.1},
     "projections as a map of fedavg": {"method": "fedavg", "map": "projection", "compression": 2.0, "codec": "int8"},
     "masks of a projection": {"method": "deltamask", "map": "projection", "compression": 2.0},
+    "a subspace, EDEN both ways": {
+        "method": "fedavg",
+        "map": "subspace",
+        "dimensions": 400,
+        "codec": "eden",
+        "down_codec": "eden",
+        "learning_rate": 0.05,
+    },
     "a schedule by step": {"method": "fedavg", "schedule": "cosine", "schedule_every": "step", "learning_rate": 0.01},
 }
 

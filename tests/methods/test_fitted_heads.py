@@ -18,7 +18,7 @@ from tests.problems import digits_problem, settings
 
 
 def fitting(head: str) -> HeadMethod:
-    method = Workplace(digits_problem(), settings(method="fedavg", head=head)).method("head")
+    method = Workplace(digits_problem(), settings(method="fedavg", head=head, head_codec="float32")).method("head")
     assert isinstance(method, HeadMethod)
     return method
 

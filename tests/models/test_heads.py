@@ -25,7 +25,7 @@ def test_discriminant_by_hand():
     features = torch.tensor([[0.0], [2.0], [4.0], [6.0]])
     statistics = LdaStatistics.from_features(features, torch.tensor([0, 0, 1, 1]), 2)
     for shrinkage in (0.1, 1.0):
-        weight, bias = solve(statistics, shrinkage)
+        weight, bias = solve(statistics, shrinkage, 1.0)
         torch.testing.assert_close(weight, torch.tensor([[1.0], [5.0]]))
         torch.testing.assert_close(bias, torch.tensor([-0.5, -12.5]) + math.log(0.5))
         logits = weight @ torch.tensor([3.0]) + bias
@@ -44,7 +44,7 @@ def test_same_predictions_as_scikit_learn_on_digits(shrinkage):
         LdaStatistics.from_features(features[part], torch.from_numpy(labels)[part], 10).to_vector()
         for part in (slice(0, 300), slice(300, 301), slice(301, 301), slice(301, 1000))
     ]
-    weight, bias = solve(LdaStatistics.from_vector(torch.stack(vectors).sum(0), 10, 64), shrinkage)
+    weight, bias = solve(LdaStatistics.from_vector(torch.stack(vectors).sum(0), 10, 64), shrinkage, 1.0)
     torch.testing.assert_close(weight.double(), torch.from_numpy(reference.coef_), rtol=1e-3, atol=1e-3)
     predictions = (features @ weight.T + bias).argmax(1).numpy()
     assert np.array_equal(predictions, reference.predict(inputs))
@@ -75,7 +75,9 @@ def test_a_factor_changes_nothing():
     """Whether a server sums the clients' vectors or averages them, the head is the same."""
     vector = LdaStatistics.from_features(*random_features(40, 3, 3, 1), 3).to_vector()
     for part, scaled in zip(
-        solve(LdaStatistics.from_vector(vector, 3, 3)), solve(LdaStatistics.from_vector(vector / 8, 3, 3)), strict=True
+        solve(LdaStatistics.from_vector(vector, 3, 3), 0.1, 1.0),
+        solve(LdaStatistics.from_vector(vector / 8, 3, 3), 0.1, 1.0),
+        strict=True,
     ):
         torch.testing.assert_close(part, scaled, rtol=1e-4, atol=1e-4)
 

@@ -82,14 +82,17 @@ class RunConfig:
     select: str = "auto"
     """Which parameters are trained, e.g. "last 5 blocks: weights", "all", "head". `auto`: the method's default."""
     batchnorm: Literal["frozen", "batch", "average"] = "frozen"
-    head: Literal["probe", "lda", "kaiming", "keep"] = "probe"
+    head: Literal["probe", "lda", "kaiming", "keep"] = "lda"
     """The classifier: one federated round of linear probing, closed-form LDA, random, or the module's own (the default
     for a model of your own and for other objectives)."""
-    head_shrinkage: float | Literal["auto"] = 0.1
-    """For `head=lda`: how far the covariance of features is shrunk to a multiple of the identity. `auto`: by the number
-    of examples, little for many."""
-    head_codec: Literal["float32", "float16", "int8"] = "float32"
-    """For `head=lda`: how clients send second moments of features; int8 takes a quarter of the bytes."""
+    head_shrinkage: float | Literal["auto"] = "auto"
+    """For `head=lda`: how far the covariance of features is shrunk to a multiple of the identity. `auto`: by how well
+    new examples are separated, predicted from the same statistics."""
+    head_temperature: float | Literal["auto"] = "auto"
+    """For `head=lda`: factor on the logits. `auto`: so that they are as sure of new examples as they may be."""
+    head_codec: Literal["auto", "float32", "float16", "int8"] = "auto"
+    """For `head=lda`: how clients send second moments of features; int8 takes a quarter of the bytes. `auto`: float16
+    below 256 features, else int8."""
     head_epochs: int = 1
     head_learning_rate: float = 1e-3
     head_batch_size: int = 64
@@ -191,4 +194,6 @@ class RunConfig:
         require(
             shrinkage == "auto" or 0 < shrinkage <= 1, f"head_shrinkage={shrinkage}: needs auto, or above 0 up to 1"
         )
+        warm = self.head_temperature
+        require(warm == "auto" or 0 < warm < math.inf, f"head_temperature={warm}: needs auto, or a number above 0")
         require(self.head_learning_rate > 0, f"head_learning_rate={self.head_learning_rate}: needs a number above 0")

@@ -19,6 +19,7 @@ With averaged batch normalisation, running statistics are sent in addition, unco
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -44,6 +45,8 @@ from subbit.maps.bound import BoundMap
 from subbit.models.task import Task, Turn
 
 BIASED = ("topk", "ternary")
+VELOCITY = "velocity"
+"""Entry of the state: the last step of a server with momentum. It is not sent."""
 HERE = (Qsgd(levels=2), Ternary(fraction=0.1))
 """Options that differ from the codecs' defaults."""
 
@@ -90,8 +93,22 @@ class VectorAggregate:
     weighting: Literal["examples", "clients"] = "examples"
     """Weight of a client in the mean: its number of examples, or equal for all."""
 
+    server_momentum: float = 0.0
+    """The server keeps moving in the direction of earlier steps, by this share of them (FedAvgM; Hsu, Qi, Brown, 2019).
+    Costs no byte."""
+    server_rate: float = 1.0
+    """Step size of the server along the mean change."""
+
     def __post_init__(self) -> None:
         require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm={self.clip_norm}: needs a number above 0")
+        momentum, rate = self.server_momentum, self.server_rate
+        require(0 <= momentum < 1, f"server_momentum={momentum}: needs 0 up to, not including, 1")
+        require(0 < rate < math.inf, f"server_rate={rate}: needs a number above 0")
+
+    @property
+    def plain_step(self) -> bool:
+        """Whether the server moves by exactly the mean."""
+        return self.server_momentum == 0 and self.server_rate == 1
 
 
 class VectorPieces(Protocol):
@@ -117,6 +134,8 @@ class VectorExchange(Exchange):
         self.up, self.aggregate = pieces.up, pieces.aggregate
         self.down_codec = pieces.down.codec.contractive()
         require(not (self.up.whole and self.aggregate.clip_norm), "whole=true: clip_norm is for changes")
+        plain = self.aggregate.plain_step
+        require(plain or not self.up.whole, "whole=true: server_momentum and server_rate are for changes")
         if pieces.down.codec != Dense():
             self.changes = VectorChanges(self)
 
@@ -147,6 +166,8 @@ class VectorExchange(Exchange):
         state: State = {self.name: self.map.start()}
         if self.map.statistics and self.task.flat.statistics is not None:
             state["statistics"] = host(self.task.flat.statistics).copy()
+        if self.aggregate.server_momentum:
+            state[VELOCITY] = np.zeros(self.map.size, dtype=np.float32)
         return state
 
     def broadcast(self, state: State, round_number: int) -> Payloads:
@@ -233,6 +254,11 @@ class VectorExchange(Exchange):
         after: State = {}
         for part, change in zip(self.up_parts(), np.split(mean, ends), strict=True):
             name = self.name if part.name == self.up_name else part.name
+            if name == self.name and not self.aggregate.plain_step:
+                change = self.aggregate.server_rate * change
+                if self.aggregate.server_momentum:
+                    change = self.aggregate.server_momentum * np.asarray(state[VELOCITY], dtype=np.float64) + change
+                    after[VELOCITY] = as_float32(change)
             whole = self.up.whole and name == self.name
             before = 0.0 if whole else np.asarray(state[name], dtype=np.float64)
             after[name] = as_float32(before + change)

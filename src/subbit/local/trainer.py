@@ -18,6 +18,7 @@ from subbit.core.randomness import derive_key
 from subbit.core.values import require
 from subbit.data.examples import Data
 from subbit.local.backward import refuse_pieces
+from subbit.local.guard import Guard
 from subbit.local.regularisers import NoRegulariser, Regulariser
 from subbit.local.stopping import StoppedLocal, Stopping
 from subbit.local.training import PLAIN, Hooks, Local, train_locally
@@ -61,6 +62,7 @@ class Trainer:
                 require(
                     task.precision == torch.float32, "privacy: gradients of examples are float32; use precision=float32"
                 )
+                require(not local.guard, "privacy: a guard looks at examples without noise; leave guard out")
                 require(
                     local.micro_batch is None, "privacy: gradients are those of single examples; leave micro_batch out"
                 )
@@ -94,11 +96,14 @@ class Trainer:
                 constrain=hooks.constrain or self.map.constrain,
                 finished=stopping or hooks.finished,
             )
+            guard = Guard.of(self.task, self.map, there, data, turn) if self.local.guard and len(data) else None
             loss = train_locally(self.task, self.local, self.map.network, there, data, turn, hooks)
+            halvings = None if guard is None else guard.shorten(there)
             self.regulariser.end(self.task, there, turn)
         if self.mechanism is not None:
             return {"noise_multiplier": self.mechanism.noise_multiplier(len(data))}
-        return {"loss": loss} if stopping is None else {"loss": loss, "epochs": stopping.epochs}
+        observed = {"loss": loss} if stopping is None else {"loss": loss, "epochs": stopping.epochs}
+        return observed if halvings is None else {**observed, "halvings": halvings}
 
     def _write(self, trained: Tensor, turn: Turn, epoch: int) -> None:
         """Write the network that early stopping evaluates."""

@@ -56,6 +56,9 @@ class Local:
     """`cosine`: the learning rate falls to nearly zero over the rounds of the run."""
     schedule_every: Literal["round", "step"] = "round"
     """When the learning rate changes: between rounds, or in every step."""
+    guard: bool = False
+    """A change that raises the loss on the client's own examples is halved until it does not, see
+    `subbit.local.guard`."""
 
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs={self.epochs}: needs at least 1")

@@ -2,6 +2,7 @@
 
 from subbit.maps import masks as masks
 from subbit.maps import projection as projection
+from subbit.maps import subspace as subspace
 from subbit.maps import weights as weights
 from subbit.maps.bound import BoundMap as BoundMap
 from subbit.maps.bound import MapPiece as MapPiece

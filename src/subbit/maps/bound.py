@@ -43,6 +43,8 @@ class BoundMap(ABC):
     """The network on which a run is evaluated."""
     statistics: bool = False
     """Whether the module's running statistics are sent with the vector."""
+    relative: bool = False
+    """Whether the vector describes a distance from the start, which receivers then need."""
 
     @abstractmethod
     def start(self) -> Vector:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -117,9 +118,10 @@ class Discriminant(Fit):
         """Adds without weights: statistics are sums over each client's examples already."""
         accumulator.add(payloads["statistics"], 1)
 
-    def head(self, accumulator: WeightedMean) -> Any:
+    def head(self, accumulator: WeightedMean, least: float = 0.0) -> Any:
         statistics = self._statistics(torch.from_numpy(accumulator.sum))
-        return head_vector(self.task, *solve(statistics, self.method.parameters.shrinkage))
+        wanted = self.method.parameters
+        return head_vector(self.task, *solve(statistics, wanted.shrinkage, wanted.temperature, least))
 
 
 class CodedDiscriminant(Fit):
@@ -127,7 +129,7 @@ class CodedDiscriminant(Fit):
 
     def __init__(self, method: HeadMethod) -> None:
         super().__init__(method)
-        self.codec, self.error = CODECS[method.parameters.codec]
+        self.codec, self.error = CODECS[head_codec(method.parameters.codec, method.head.in_features)]
         self.exact = Discriminant(method)
 
     def size(self) -> int:
@@ -159,7 +161,20 @@ class CodedDiscriminant(Fit):
         accumulator.add(self._statistics(payloads).to_vector().numpy(), 1)
 
     def head(self, accumulator: WeightedMean) -> Any:
-        return self.exact.head(accumulator)
+        # Rounding adds noise to all eigenvalues: 2 sqrt(D) times that of one correlation, the mean over the clients.
+        noise = self.error / math.sqrt(3 * accumulator.weight)
+        return self.exact.head(accumulator, 2 * math.sqrt(self.method.head.in_features) * noise)
+
+
+WIDE = 256
+
+
+def head_codec(name: str, width: int) -> str:
+    """`auto`: int8 for many features, where second moments are most of the bytes and small eigenvalues are noise
+    anyway."""
+    if name != "auto":
+        return name
+    return "int8" if width >= WIDE else "float16"
 
 
 CODECS: dict[str, tuple[Codec[Any], float]] = {

@@ -7,7 +7,8 @@
             of their features; the sum of these is the statistic of the pooled data, from which the server solves
             linear discriminant analysis in closed form. The second moments are most of it, D (D + 1) / 2 values;
             `head_codec` float16 or int8 sends the correlations within classes instead, which lie between -1 and 1,
-            and half or a quarter of the bytes
+            and half or a quarter of the bytes. How far to shrink the covariance and how sure the logits may be
+            follows from the same statistics (`subbit.models.discriminant`)
 
 Both are ordinary methods on the selection "head", with the usual frames; their bytes are one-off costs. A hook on the
 head captures its input features, so any module works.
@@ -43,9 +44,10 @@ class HeadParameters:
     head: str
     """A key of `HEADS`."""
     local: Local
-    shrinkage: float | Literal["auto"] = 0.1
+    shrinkage: float | Literal["auto"] = "auto"
+    temperature: float | Literal["auto"] = "auto"
     codec: str = "float32"
-    """Of second moments: float32, or a key of `CODECS`."""
+    """Of second moments: float32, `auto`, or a key of `CODECS`."""
 
 
 class HeadMethod(Method[HeadParameters]):

@@ -104,7 +104,8 @@ class Method(Generic[ParametersType]):
     def needs_start(self) -> bool:
         """True if receivers need the fitted head before the first broadcast although it is trained too: changes are
         relative to it."""
-        return self.changes is not None and self.trains_weights(self.parameters)
+        changes = self.changes is not None or self.map.relative
+        return changes and self.trains_weights(self.parameters)
 
     def down_parts(self) -> tuple[Part, ...]:
         return self.exchange.down_parts()

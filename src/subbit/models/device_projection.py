@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from subbit.models.quantiles import NORMAL_LEVELS, normal_table
+from subbit.models.quantiles import NORMAL_LEVELS
 from subbit.models.sparse_matrix import Projection
 
 BLOCK_ENTRIES = 1 << 22
@@ -23,7 +23,7 @@ class DeviceProjection:
     def __init__(self, projection: Projection, device: torch.device) -> None:
         self.projection, self.device = projection, device
         self.scales = torch.from_numpy(projection.scales).to(device)
-        self.table = torch.from_numpy(normal_table()).to(device)
+        self.table = torch.from_numpy(projection.table).to(device)
         stored = projection.stored
         self._stored: tuple[Tensor, Tensor] | None = None
         if stored is not None:

@@ -10,6 +10,7 @@ All of these follow from sums over examples, so the clients' statistics can simp
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from subbit.core.errors import ModelError
 from subbit.core.randomness import torch_generator
+from subbit.models.discriminant import Spectrum
 
 ABSENT_MARGIN = 1e4
 """Distance of the bias of a class without examples below all others: never predicted, but the loss is finite."""
@@ -114,25 +116,23 @@ class LdaStatistics:
         return statistics
 
 
-def approximating_shrinkage(within: Tensor, examples: float) -> float:
-    """The shrinkage that brings a covariance nearest to the true one, for normal features: near 0 for many examples,
-    near 1 for few (Chen, Wiesel, Eldar, Hero, "Shrinkage algorithms for MMSE covariance estimation", 2010, with the
-    terms of order 1/D left out as in scikit-learn). Needs nothing but the covariance and the number of examples."""
-    squares, trace = float(within.square().sum()), float(within.trace())
-    around = squares - trace**2 / len(within)  # Squared distance to the scaled identity.
-    share = (squares + trace**2) / ((examples + 1) * around) if around > 0 else 1.0
-    return min(max(share, LEAST_SPREAD), 1.0)
-
-
-def solve(statistics: LdaStatistics, shrinkage: float | Literal["auto"] = 0.1) -> tuple[Tensor, Tensor]:
-    """Weight [C, D] and bias [C] of the linear discriminant, in float32.
+def solve(
+    statistics: LdaStatistics,
+    shrinkage: float | Literal["auto"] = "auto",
+    temperature: float | Literal["auto"] = "auto",
+    least: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Weight [C, D] and bias [C] of the linear discriminant, in float32. `auto` shrinks by at least `least`.
 
     The covariance within classes is shrunk towards its scaled identity, (1 - shrinkage) S + shrinkage tr(S) / D, which
-    also makes it invertible if there are fewer examples than features. Scaling all statistics by one factor changes
-    nothing, except `auto`, which counts examples (`approximating_shrinkage`).
+    also makes it invertible if there are fewer examples than features. Weight and bias are multiplied by the
+    temperature, which changes no prediction. `auto`: see `subbit.models.discriminant`. Scaling all statistics by one
+    factor changes nothing, except with `auto`, which counts examples.
     """
     if shrinkage != "auto" and not 0.0 < shrinkage <= 1.0:
         raise ModelError(f"shrinkage={shrinkage}: needs a number above 0, up to 1")
+    if temperature != "auto" and not 0.0 < temperature < math.inf:
+        raise ModelError(f"temperature={temperature}: needs a number above 0")
     counts, sums, moment = statistics.counts, statistics.sums, statistics.moment
     if not all(bool(torch.isfinite(part).all()) for part in (counts, sums, moment)) or bool((counts < 0).any()):
         raise ModelError("statistics of features hold values that are not finite, or negative counts")
@@ -142,17 +142,19 @@ def solve(statistics: LdaStatistics, shrinkage: float | Literal["auto"] = 0.1) -
     total = counts.sum()
     means = sums[present] / counts[present, None]
     within = (moment - means.T @ (counts[present, None] * means)) / total
-    if shrinkage == "auto":
-        shrinkage = approximating_shrinkage(within, float(total))
     # Rounding of a float32 vector can make eigenvalues slightly negative; a covariance has none.
     eigenvalues, vectors = torch.linalg.eigh(within)
     eigenvalues = eigenvalues.clamp(min=0.0)
     least = LEAST_SPREAD * float(moment.trace() / total) / statistics.width
     spread = max(float(eigenvalues.mean()), least, torch.finfo(torch.float32).tiny)
-    shrunk = (1.0 - shrinkage) * eigenvalues + shrinkage * spread
+    spectrum = Spectrum.of(eigenvalues, spread, means @ vectors, counts[present])
+    if shrinkage == "auto":
+        shrinkage = spectrum.best_shrinkage(least)
+    if temperature == "auto":
+        temperature = spectrum.separation(shrinkage).temperature
     weight = torch.zeros_like(sums)
-    weight[present] = means @ (vectors / shrunk) @ vectors.T
+    weight[present] = means @ (vectors / spectrum.shrunk(shrinkage)) @ vectors.T
     bias = torch.empty_like(counts)
     bias[present] = -0.5 * (weight[present] * means).sum(1) + torch.log(counts[present] / total)
-    bias[~present] = bias[present].min() - ABSENT_MARGIN
-    return weight.float(), bias.float()
+    bias[~present] = bias[present].min() - ABSENT_MARGIN / temperature
+    return (temperature * weight).float(), (temperature * bias).float()

@@ -6,7 +6,8 @@ machine draws it from a key. The entry number e = degree * i + k has one 64-bit 
 
     column   Floyd's choice without replacement: t = floor(h >> 32, scaled to 0..columns - degree + k), or, if the
              row has t already, the largest of that range. Every set of columns is equally likely.
-    value    quantile number h mod 4096 of the normal distribution, from a table of multiples of 2^-16
+    value    quantile number h mod 4096 of the normal distribution, from a table of multiples of 2^-16; or, in a
+             `SignProjection`, -1 for the lower half of the numbers and 1 for the upper half
 
 Both depend on integers only, so differences between math libraries have no effect. Stored entries take 6 bytes each. A
 matrix that would need more than `STORED_BYTES` is redrawn, block by block, whenever it is used.
@@ -53,6 +54,11 @@ class Projection:
         if self.rows * degree * entry_bytes <= stored_bytes:
             self.stored = self._draw(0, self.rows, np.zeros(columns, dtype=np.bool_))
 
+    @property
+    def table(self) -> Array:
+        """Value of each of the 4096 levels, before the scale of the row."""
+        return normal_table()
+
     def blocks(self) -> Iterator[tuple[slice, Columns, Levels]]:
         """Blocks of rows with their columns and the levels of their values, both [rows, degree]."""
         if self.stored is not None:
@@ -76,7 +82,7 @@ class Projection:
         check_array(values, self.columns, "values")
         check_array(out, self.rows, "out")
         for rows, columns, levels in self.blocks():
-            _gather(columns, levels, normal_table(), self.scales[rows], values, out[rows])
+            _gather(columns, levels, self.table, self.scales[rows], values, out[rows])
 
     def multiply_transposed(self, values: Array, out: Array) -> None:
         """out = Q' values."""
@@ -84,13 +90,13 @@ class Projection:
         check_array(out, self.columns, "out")
         out[:] = 0
         for rows, columns, levels in self.blocks():
-            _scatter(columns, levels, normal_table(), self.scales[rows], values[rows], out)
+            _scatter(columns, levels, self.table, self.scales[rows], values[rows], out)
 
     def dense(self) -> Array:
         """The whole matrix, for tests and small examples."""
         matrix = np.zeros((self.rows, self.columns), dtype=np.float32)
         for rows, columns, levels in self.blocks():
-            values = normal_table()[levels] * self.scales[rows, None]
+            values = self.table[levels] * self.scales[rows, None]
             np.put_along_axis(matrix[rows], columns.astype(np.int64), values, axis=1)
         return matrix
 
@@ -108,6 +114,17 @@ class Projection:
         """Eight characters that differ if Q differs: a receiver with another Q should reject the values."""
         shape = np.array([self.rows, self.columns, self.degree, self.key], dtype="<u8")
         return blake2b(shape.tobytes() + self.scales.astype("<f4").tobytes(), digest_size=4).hexdigest()
+
+
+class SignProjection(Projection):
+    """One column for each row, with the value 1 or -1 times the scale of the row: columns are orthogonal."""
+
+    def __init__(self, scales: NDArray[np.floating], columns: int, key: int) -> None:
+        super().__init__(scales, columns, 1, key)
+
+    @property
+    def table(self) -> Array:
+        return np.where(np.arange(NORMAL_LEVELS) < NORMAL_LEVELS // 2, -1.0, 1.0).astype(np.float32)
 
 
 def fan_ins(flat: FlatModel) -> NDArray[np.int64]:

@@ -121,7 +121,7 @@ class Workplace:
             training = Local(
                 epochs=run.head_epochs, batch_size=run.head_batch_size, learning_rate=run.head_learning_rate
             )
-            fitting = HeadParameters(run.head, training, run.head_shrinkage, run.head_codec)
+            fitting = HeadParameters(run.head, training, run.head_shrinkage, run.head_temperature, run.head_codec)
             self._methods["head"] = HeadMethod(fitting, self._task(head_flat))
         overlaps = bool(head_names & set(select_parameters(self.module, selection)))
         if overlaps and not method_class.trains_weights(settings.parameters):

@@ -1,0 +1,144 @@
+"""A subspace of the weights, shared by all clients: w = w0 + P z.
+
+Every weight belongs to one of `dimensions` values of z, drawn from the seed, and moves with it, up or down, in units of
+its own layer:
+
+    w_i = w0_i + s_layer(i) sign_i z_group(i)
+
+The columns of P are orthogonal (as in Uni-LoRA: Li et al., 2025, and in intrinsic dimensions: Li, Farkhoor, Liu,
+Yosinski, ICLR 2018; Aghajanyan, Gupta, Zettlemoyer, ACL 2021). s is the root mean square of the layer's weights, so one
+unit of z means the same on every network: a step of 0.01 moves every weight by 1% of what is usual in its layer. z = 0
+is the start. The head has values of its own, one for each weight if they are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from subbit.codecs import Vector
+from subbit.core.randomness import derive_key
+from subbit.core.registry import register
+from subbit.core.values import require
+from subbit.maps.bound import BoundMap
+from subbit.models.select import find_head
+from subbit.models.subspaced import Piece, Subspaced, place_piece
+from subbit.models.task import Task
+
+
+@register("map", "subspace")
+@dataclass(frozen=True)
+class SubspaceMap:
+    """A few values, each of which moves many weights together."""
+
+    name: ClassVar[str] = "subspace"
+    trains_weights: ClassVar[bool] = True
+    dimensions: int = 2048
+    """Values that move the weights outside the head."""
+    head_dimensions: int = 1024
+    """Values that move the head; where it has no more weights, each has its own."""
+
+    def __post_init__(self) -> None:
+        require(self.dimensions >= 1, f"dimensions={self.dimensions}: needs at least 1")
+        require(self.head_dimensions >= 1, f"head_dimensions={self.head_dimensions}: needs at least 1")
+
+    def default_selection(self, blocks: int, pretrained: bool) -> str:
+        return "all"
+
+    def bind(self, task: Task) -> Subspace:
+        return Subspace(self, task)
+
+
+@dataclass
+class Span:
+    """Places of the flat vector: runs of them, in order."""
+
+    runs: list[slice] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return sum(run.stop - run.start for run in self.runs)
+
+    def append(self, run: slice) -> None:
+        if self.runs and self.runs[-1].stop == run.start:
+            run = slice(self.runs.pop().start, run.stop)
+        self.runs.append(run)
+
+
+class Subspace(BoundMap):
+    relative = True
+
+    def __init__(self, piece: SubspaceMap, task: Task) -> None:
+        self.task = task
+        spans = [Span(), Span()]
+        head = f"{find_head(task.flat.module)}." if task.classes else None
+        for name, offset, count in zip(
+            *(getattr(task.flat.template, k) for k in ("names", "offsets", "counts")), strict=True
+        ):
+            spans[head is not None and name.startswith(head)].append(slice(offset, offset + count))
+        self._spans = spans
+        self._widths = [
+            min(wanted, span.count)
+            for wanted, span in zip((piece.dimensions, piece.head_dimensions), spans, strict=True)
+        ]
+        self.size = sum(self._widths)
+        self.statistics = task.flat.statistics is not None
+        self._network: Subspaced | None = None
+        shape = np.array([task.flat.template.size, *self._widths, derive_key(task.seed, "subspace")], dtype="<u8")
+        # A client that has drawn another subspace rejects the broadcast.
+        self.vector = f"z-{blake2b(shape.tobytes(), digest_size=4).hexdigest()}"
+
+    @property
+    def network(self) -> Subspaced:  # type: ignore[override]
+        """Made at its first use: the scale of the head is known once it is fitted."""
+        if self._network is None:
+            self._network = Subspaced(self.task.flat.initial, [*self._pieces()], self.size)
+        return self._network
+
+    def _pieces(self) -> Iterator[Piece]:
+        scales, first = layer_scales(self.task), 0
+        for part, (span, width) in enumerate(zip(self._spans, self._widths, strict=True)):
+            for rows in span.runs:
+                columns = slice(first, first + width)
+                if width == span.count:
+                    done = sum(run.stop - run.start for run in span.runs if run.stop <= rows.start)
+                    columns = slice(first + done, first + done + rows.stop - rows.start)
+                key = derive_key(self.task.seed, "subspace", part, rows.start)
+                yield place_piece(rows, columns, scales[rows], key, self.task.flat.device)
+            first += width
+
+    def start(self) -> Vector:
+        return np.zeros(self.size, dtype=np.float32)
+
+    def write(self, vector: Vector, network: str, key: int) -> None:
+        values = self.task.flat.place(np.require(vector, requirements="W"))
+        self.network.write(values, self.task.flat.weights, key)
+
+
+def layer_scales(task: Task) -> NDArray[np.float32]:
+    """For every weight the root mean square of its tensor.
+
+    A bias, which may be zero, has at least the scale of what else its layer has; zeros without company that of the
+    whole network.
+    """
+    flat, module = task.flat, task.flat.module
+    found = np.empty(flat.template.size, dtype=np.float32)
+    whole = _root_mean_square(flat.initial)
+    tensors = zip(flat.template.names, flat.template.views(flat.initial), flat.template.offsets, strict=True)
+    for name, values, offset in tensors:
+        scale = _root_mean_square(values)
+        if values.dim() < 2 or scale == 0:
+            owner = module.get_submodule(name.rpartition(".")[0])
+            scale = max(scale, *(_root_mean_square(other) for other in owner.parameters(recurse=False)))
+        found[offset : offset + values.numel()] = scale or whole
+    return found
+
+
+def _root_mean_square(values: torch.Tensor) -> float:
+    return float(values.detach().double().square().mean().sqrt()) if values.numel() else 0.0
