@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from subbit.cli.bench import find_clone
+from subbit.cli.consoles import console, note, print_json, say
+from subbit.cli.options import AsJson, Quiet
+from subbit.cli.telling import Teller
+from subbit.core.busy import busy_with
 from subbit.core.errors import ConfigError
 
 JOBS, RESULTS = Path("experiments/arena"), Path("benchmarks/results/arena")
-console, progress = Console(), Console(stderr=True)
 
 
 def arena(
@@ -28,7 +30,8 @@ def arena(
     redo: Annotated[bool, typer.Option(help="Forget the results of these jobs and methods first")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; default: that of the job")] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes: no run starts that would exceed them")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
     jobs: Annotated[Path | None, typer.Option(help="Folder of the jobs; default: that of the clone")] = None,
     results: Annotated[Path | None, typer.Option(help="Folder of the results; default: that of the clone")] = None,
 ) -> None:
@@ -40,10 +43,6 @@ def arena(
     [bold]subbit arena vision fedavg deltamask --budget 60[/bold]
     [bold]subbit arena vision skewed --dry-run[/bold]
     """
-    from subbit.arena.jobs import read_jobs
-    from subbit.arena.races import forget, run_missing
-    from subbit.arena.standings import as_record, standing
-
     root = find_clone(Path.cwd())
     if root is None and (jobs is None or results is None):
         raise ConfigError(
@@ -52,32 +51,38 @@ def arena(
     jobs, results = (jobs or (root or Path()) / JOBS).absolute(), (results or (root or Path()) / RESULTS).absolute()
     if root is not None:
         os.chdir(root)  # Paths in job files are relative to the clone.
-    known = read_jobs(jobs)
-    chosen = _chosen(known, words or [])
+    with Teller(quiet=quiet) as teller:
+        if not quiet:
+            note(f"arena: loading PyTorch, then the jobs of {jobs}")
+        busy_with("loading PyTorch")
+        from subbit.arena.jobs import read_jobs
+        from subbit.arena.races import forget, run_missing
+
+        known = read_jobs(jobs)
+        chosen = _chosen(known, words or [])
+        plan = [(job, entry, seeds or job.header.seeds) for job, entry in chosen]
+        runs = bool(words) and not (show or names or dry_run)
+        if runs:
+            for job, entry in chosen if redo else ():
+                forget(results, job, entry)
+            for _ in run_missing(results, plan, None if budget is None else 60 * budget, teller.line):
+                pass
     if names:
         _list(chosen, as_json)
         return
-    plan = [(job, entry, seeds or job.header.seeds) for job, entry in chosen]
     if dry_run:
         _print_plan(results, plan, as_json)
         return
-    if words and not show:
-        for job, entry in chosen if redo else ():
-            forget(results, job, entry)
-        for _ in run_missing(results, plan, None if budget is None else 60 * budget, _tell):
-            pass
-    elif redo or budget is not None or seeds is not None:
+    if not runs and (redo or budget is not None or seeds is not None):
         raise ConfigError("name the jobs or methods to run, e.g. subbit arena vision --budget 60")
+    from subbit.arena.standings import as_record, standing
+
     shown = {job.name: standing(results, job) for job, _ in chosen}
     if as_json:
-        print(json.dumps([as_record(found) for found in shown.values()], indent=2))
+        print_json([as_record(found) for found in shown.values()])
         return
     for found in shown.values():
-        _print(found)
-
-
-def _tell(line: str) -> None:
-    progress.print(line, highlight=False, markup=False, soft_wrap=True)
+        (_print_lines if quiet else _print)(found)
 
 
 def _chosen(jobs: dict[str, Any], words: list[str]) -> list[tuple[Any, Any]]:
@@ -105,7 +110,7 @@ def _list(chosen: list[tuple[Any, Any]], as_json: bool) -> None:
         for job, entry in chosen
     ]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     for job in {job.name: job for job, _ in chosen}.values():
         needs = f" Needs {job.header.needs}." if job.header.needs else ""
@@ -123,7 +128,7 @@ def _print_plan(results: Path, plan: list[tuple[Any, Any, int]], as_json: bool) 
     minutes = [estimate(results, race) / 60 for race in races]
     if as_json:
         rows = [{"run": str(race), "minutes": each} for race, each in zip(races, minutes, strict=True)]
-        print(json.dumps({"runs": rows, "minutes": sum(minutes)}, indent=2))
+        print_json({"runs": rows, "minutes": sum(minutes)})
         return
     for race, each in zip(races, minutes, strict=True):
         console.print(f"{race}: about {each:.1f} min", highlight=False, markup=False, soft_wrap=True)
@@ -140,3 +145,9 @@ def _print(found: Any) -> None:
     for row in found.rows:
         table.add_row(*cells(row), style="dim" if row.role != "method" else None)
     Console(width=max(console.width, 120)).print(table)
+
+
+def _print_lines(found: Any) -> None:
+    for row in found.rows:
+        score = "not measured" if row.score is None else f"{row.score_name} {row.score:.4f}"
+        say(f"{found.job.name} {row.method}: {score}")

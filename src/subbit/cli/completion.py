@@ -67,6 +67,14 @@ def complete_listed(context: typer.Context, incomplete: str) -> Offers:
     return [(row["name"], row.get("what", "")) for row in read_own(what) or ()]
 
 
+def complete_codec(incomplete: str) -> Offers:
+    return [(row["name"], row["what"]) for row in read_own("codecs") or () if row["payload"] == "vector"]
+
+
+def complete_tuning(incomplete: str) -> Offers:
+    return [(row["name"], row["what"]) for row in read_own("tunings") or ()]
+
+
 def _assignment(words: list[str], incomplete: str) -> Offers:
     """Keys that begin like this or, after the sign, values. A key that is the only one comes with its values."""
     rows = {row["key"]: row for row in _rows(_given(words))}
