@@ -66,6 +66,10 @@ def init(
         raise ConfigError(
             "split=natural: the data have no owners (a column owner, user, device, ...): use even or skewed"
         )
+    if wanted_goal == "personal" and divided != "natural" and seen.objective != "classification" and not nodes:
+        raise ConfigError(
+            "goal personal: without classes, a client's own test examples are those of an owner: add a column owner"
+        )
     wanted = Wanted(seen, network, _count(count, seen.examples), divided, nodes, wanted_goal)
     text = write_job(wanted)
     with file.open("w" if force else "x", encoding="utf-8") as stream:

@@ -28,14 +28,17 @@ _BIAS = Choice(
     "biases, one bit per trained parameter each way; with pip install 'subbit[peft]' try tuning = \"lora\"",
 )
 _ALL = Choice("fedavg", {"select": "all", **_ONE_BIT}, "all weights are trained; changes at one bit each, both ways")
+# Small steps, where a pre-trained network starts from a head that already fits.
+_FINE = Choice(_ALL.method, {**_ALL.keys, "learning_rate": 1e-4}, _ALL.why)
 _LAST = Choice("lg-fedavg", {}, "each client keeps its lower layers; the last two are trained together")
+_FINE_LAST = Choice(_LAST.method, {"learning_rate": 1e-4}, _LAST.why)
 _MASKS = Choice("fedmask", {}, "each client has a sparse mask of its own, which subbit export --shrink makes small")
 
 
 def choose(goal: str, *, pretrained: bool, has_classes: bool, is_bundled_small: bool) -> Choice:
     """`pretrained`: a transformer with weights that are worth keeping."""
     if goal == "personal":
-        return _MASKS if is_bundled_small and has_classes else _LAST
+        return _FINE_LAST if pretrained else _MASKS if is_bundled_small and has_classes else _LAST
     if goal == "bytes" and pretrained:
         return _LORA if find_spec("peft") is not None else _BIAS
-    return _ALL
+    return _FINE if pretrained else _ALL
