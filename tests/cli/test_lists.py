@@ -14,6 +14,10 @@ from subbit.report.catalogue import KINDS, catalogue
 WIDE = 80
 
 
+def _name(value: object) -> str:
+    return value["name"] if isinstance(value, dict) else str(value)
+
+
 def printed(*words: str) -> str:
     done = CliRunner().invoke(app, ["list", *words], env={"COLUMNS": str(WIDE), "NO_COLOR": "1"})
     assert done.exit_code == 0, done.output
@@ -36,7 +40,7 @@ def test_a_method_is_one_line_that_is_not_cut() -> None:
         assert line.rstrip().endswith(row["what"].rpartition(": ")[2])
 
 
-@pytest.mark.parametrize(("what", "row"), [(what, row) for what in KINDS for row in catalogue(what)], ids=str)
+@pytest.mark.parametrize(("what", "row"), [(what, row) for what in KINDS for row in catalogue(what)], ids=_name)
 def test_a_page_fits_the_terminal_and_has_every_key(what: str, row: dict[str, str]) -> None:
     text = printed(what, row["name"])
     assert max(map(len, text.splitlines())) <= WIDE

@@ -112,7 +112,7 @@ def key_lines(row: dict[str, Any]) -> list[str]:
         what = f"{what} One of: {', '.join(row['values'])}.".strip()
     elif row.get("words", [row["default"]]) != [row["default"]]:
         what = f"{what} Also: {', '.join(row['words'])}.".strip()
-    return [*lines, *textwrap.wrap(what, WIDTH - 1, initial_indent="      ", subsequent_indent="      ")]
+    return [*lines, *_wrapped("      " + what, indent=6)] if what else lines
 
 
 def _example(what: str, page: Page) -> str:
@@ -126,7 +126,7 @@ def _example(what: str, page: Page) -> str:
 
 
 def _wrapped(text: str, indent: int = 0) -> list[str]:
-    return textwrap.wrap(text, WIDTH - 1, subsequent_indent=" " * indent)
+    return textwrap.wrap(text, WIDTH - 1, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _words(words: dict[str, Any]) -> str:
