@@ -74,4 +74,4 @@ def _print(finding: Finding) -> None:
     margin, width = " " * INDENT, max(2 * INDENT, console.width - 1)
     shown = "\n".join(textwrap.fill(line, width, initial_indent=margin, subsequent_indent=margin) for line in lines)
     state = (finding.state.ljust(INDENT), STYLES[finding.state])
-    console.print(Text.assemble(state, shown[INDENT:]), highlight=False, soft_wrap=True)
+    say(Text.assemble(state, shown[INDENT:]))

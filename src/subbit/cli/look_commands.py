@@ -72,7 +72,7 @@ def check(
     [bold]subbit check my_method.py[/bold]   trains small networks in a temporary folder
     """
     if not quiet:
-        note(f"checking {path}")
+        note(f"checking {path}: loading PyTorch")
     with Teller(quiet=quiet):
         busy_with("loading PyTorch")
         if path.suffix == ".py":

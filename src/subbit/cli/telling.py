@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from subbit.cli.consoles import errors
+from subbit.cli.consoles import changing, errors
 from subbit.cli.estimates import Estimate, clock, told
 from subbit.core.busy import heard_by
 
@@ -38,7 +38,7 @@ class Teller:
         self.estimate = Estimate()
         self._pause, self._printed_round = PATIENCE, 0
         self._ended = threading.Event()
-        self._stack = ExitStack()
+        self._stack, self._spinner = ExitStack(), Spinner("line")
 
     def __enter__(self) -> Teller:
         if self.quiet:
@@ -48,7 +48,7 @@ class Teller:
             from rich.live import Live
 
             shown = Live(self, console=self.console, refresh_per_second=4, transient=True, redirect_stdout=False)
-            self._stack.enter_context(shown)
+            self._stack.enter_context(changing(shown))
         else:
             thread = threading.Thread(target=self._keep_talking, daemon=True)
             thread.start()
@@ -112,10 +112,12 @@ class Teller:
         if self.name:
             last = self.estimate.last
             done = 0 if last is None else last.round_number + 1
-            cells: list[Any] = [self.name, ProgressBar(max(1, self.rounds), done, width=12), f"{done}/{self.rounds}"]
-            yield _one_line(*cells, told(self.estimate))
+            bar = ProgressBar(
+                max(1, self.rounds), done, width=12, style="dim", complete_style="green", finished_style="green"
+            )
+            yield _one_line(self.name, bar, f"{done}/{self.rounds}", told(self.estimate))
         elapsed = clock(time.monotonic() - self.started)
-        yield _one_line(Spinner("line").render(time.monotonic()), elapsed, self.stage or "starting")
+        yield _one_line(self._spinner.render(time.monotonic()), elapsed, self.stage or "starting")
 
 
 def _one_line(*cells: Any) -> Table:
