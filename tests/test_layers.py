@@ -41,11 +41,12 @@ ALLOWED: dict[str, set[str]] = {
     "pages": {"core", "wire", "config", "runtime", "report", "arena"},
     "board": {"core", "config", "runtime", "report", "pages"},
     "tracking": {"core", "config", "runtime"},
+    "setup": {"core", "sets", "models"},
     "conformance": {"core", "codecs", "wire", "data", "models", "methods", "config", "runtime", "export"},
     "cli": {
         *("core", "wire", "peft", "methods", "config", "runtime"),
         *("report", "export", "flower", "papers", "arena", "conformance"),
-        *("pages", "board", "tracking"),
+        *("pages", "board", "tracking", "setup"),
     },
 }
 """What a folder may import. `core` uses nothing, the command line nearly everything."""

@@ -45,7 +45,8 @@ def subbit(*words: str, folder: Path, check: bool = True, **environment: str) ->
 
 def one_line(done: subprocess.CompletedProcess[str], status: int = 2) -> str:
     assert done.returncode == status, done.stderr
-    lines = [line for line in done.stderr.strip().splitlines() if not line.endswith(": loading PyTorch")]
+    # Others say what is being done.
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("  ") and "loading PyTorch" not in line]
     assert len(lines) == 1, done.stderr
     return lines[0]
 
@@ -354,4 +355,4 @@ def test_the_examples_keep_all_laws(name: str, tmp_path: Path) -> None:
     done = subbit("check", str(EXAMPLES / f"{name}.py"), folder=tmp_path)
     assert "hold, 0 do not" in done.stdout.splitlines()[-1]
     assert "failed" not in done.stdout
-    assert done.stderr == ""
+    assert all(line.startswith("  ") or "loading PyTorch" in line for line in done.stderr.splitlines()), done.stderr

@@ -48,6 +48,9 @@ def imported(*words: str, folder: Path) -> set[str]:
         ["zampling", "--help"],
         *(["list", what] for what in KINDS),
         ["list", "methods", "--json"],
+        ["list", "methods", "deltamask"],
+        ["list", "codecs", "eden"],
+        ["init", "--yes"],
         ["inspect", str(ROOT / "tests/codecs/golden/rice.bin")],
     ],
     ids=" ".join,
@@ -63,12 +66,15 @@ def test_showing_a_run_imports_nothing_heavy(tmp_path: Path) -> None:
     assert not imported("show", ".", folder=tmp_path) & HEAVY
 
 
-def test_the_file_of_our_own_components_is_up_to_date() -> None:
+def test_the_files_of_our_own_components_are_up_to_date() -> None:
     """In a process of its own: others in this one may have registered components."""
     script = ROOT / "scripts" / "own_components.py"
     code = f"import runpy; print(runpy.run_path({str(script)!r})['text'](), end='')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert own_components.FILE.read_text(encoding="utf-8") == done.stdout, "run python scripts/own_components.py"
+    code = code.replace("'text'", "'keys_text'")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert own_components.KEYS.read_text(encoding="utf-8") == done.stdout, "run python scripts/own_components.py"
 
 
 def test_the_file_is_not_used_where_others_add_components(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from subbit.cli.bench import find_clone
+from subbit.cli.consoles import console, note, print_json, say
+from subbit.cli.options import AsJson, Quiet
+from subbit.cli.telling import Teller
+from subbit.core.busy import busy_with
 from subbit.core.errors import ConfigError
 
 JOBS, RESULTS = Path("experiments/arena"), Path("benchmarks/results/arena")
-console, progress = Console(), Console(stderr=True)
 
 
 def arena(
@@ -29,7 +31,8 @@ def arena(
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds; default: that of the job")] = None,
     budget: Annotated[float | None, typer.Option(min=0, help="Minutes: no run starts that would exceed them")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes; default: those of the job")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
     jobs: Annotated[Path | None, typer.Option(help="Folder of the jobs; default: that of the clone")] = None,
     results: Annotated[Path | None, typer.Option(help="Folder of the results; default: that of the clone")] = None,
     report: Annotated[Path | None, typer.Option(help="Also write the tables and plots to this HTML file")] = None,
@@ -43,10 +46,6 @@ def arena(
     [bold]subbit arena vision skewed --dry-run[/bold]
     [bold]subbit arena --report arena.html[/bold]   tables and plots of all committed results, as one file
     """
-    from subbit.arena.jobs import read_jobs
-    from subbit.arena.races import forget, run_missing
-    from subbit.arena.standings import as_record, standing
-
     root = find_clone(Path.cwd())
     if root is None and (jobs is None or results is None):
         raise ConfigError(
@@ -56,43 +55,49 @@ def arena(
     report = None if report is None else report.absolute()
     if root is not None:
         os.chdir(root)  # Paths in job files are relative to the clone.
-    known = read_jobs(jobs)
-    for job in known.values() if workers is not None else ():
-        job.base["workers"] = workers
-    chosen = _chosen(known, words or [])
+    with Teller(quiet=quiet) as teller:
+        if not quiet:
+            note(f"arena: loading PyTorch, then the jobs of {jobs}")
+        busy_with("loading PyTorch")
+        from subbit.arena.jobs import read_jobs
+        from subbit.arena.races import forget, run_missing
+
+        known = read_jobs(jobs)
+        for job in known.values() if workers is not None else ():
+            job.base["workers"] = workers
+        chosen = _chosen(known, words or [])
+        plan = [(job, entry, seeds or job.header.seeds) for job, entry in chosen]
+        runs = bool(words) and not (show or names or dry_run)
+        if runs:
+            for job, entry in chosen if redo else ():
+                forget(results, job, entry)
+            for _ in run_missing(results, plan, None if budget is None else 60 * budget, teller.line):
+                pass
     if names:
         _list(chosen, as_json)
         return
-    plan = [(job, entry, seeds or job.header.seeds) for job, entry in chosen]
     if dry_run:
         _print_plan(results, plan, as_json)
         return
-    if words and not show:
-        for job, entry in chosen if redo else ():
-            forget(results, job, entry)
-        for _ in run_missing(results, plan, None if budget is None else 60 * budget, _tell):
-            pass
-    elif redo or budget is not None or seeds is not None:
+    if not runs and (redo or budget is not None or seeds is not None):
         raise ConfigError("name the jobs or methods to run, e.g. subbit arena vision --budget 60")
+    from subbit.arena.standings import as_record, standing
+
     shown = {job.name: standing(results, job) for job, _ in chosen}
     if report is not None:
         _write_report(report, [*shown.values()])
     if as_json:
-        print(json.dumps([as_record(found) for found in shown.values()], indent=2))
+        print_json([as_record(found) for found in shown.values()])
         return
     for found in shown.values():
-        _print(found)
+        (_print_lines if quiet else _print)(found)
 
 
 def _write_report(path: Path, shown: list[Any]) -> None:
     from subbit.pages.arena_page import arena_page
     from subbit.pages.write_report import write_page
 
-    _tell(f"report in {write_page(path, lambda: arena_page(shown))}")
-
-
-def _tell(line: str) -> None:
-    progress.print(line, highlight=False, markup=False, soft_wrap=True)
+    note(f"report in {write_page(path, lambda: arena_page(shown))}")
 
 
 def _chosen(jobs: dict[str, Any], words: list[str]) -> list[tuple[Any, Any]]:
@@ -120,7 +125,7 @@ def _list(chosen: list[tuple[Any, Any]], as_json: bool) -> None:
         for job, entry in chosen
     ]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     for job in {job.name: job for job, _ in chosen}.values():
         needs = f" Needs {job.header.needs}." if job.header.needs else ""
@@ -138,7 +143,7 @@ def _print_plan(results: Path, plan: list[tuple[Any, Any, int]], as_json: bool) 
     minutes = [estimate(results, race) / 60 for race in races]
     if as_json:
         rows = [{"run": str(race), "minutes": each} for race, each in zip(races, minutes, strict=True)]
-        print(json.dumps({"runs": rows, "minutes": sum(minutes)}, indent=2))
+        print_json({"runs": rows, "minutes": sum(minutes)})
         return
     for race, each in zip(races, minutes, strict=True):
         console.print(f"{race}: about {each:.1f} min", highlight=False, markup=False, soft_wrap=True)
@@ -155,3 +160,9 @@ def _print(found: Any) -> None:
     for row in found.rows:
         table.add_row(*cells(row), style="dim" if row.role != "method" else None)
     Console(width=max(console.width, 120)).print(table)
+
+
+def _print_lines(found: Any) -> None:
+    for row in found.rows:
+        score = "not measured" if row.score is None else f"{row.score_name} {row.score:.4f}"
+        say(f"{found.job.name} {row.method}: {score}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from subbit.cli.consoles import note
 from subbit.core.errors import ConfigError
 
 OWN_WORDS = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False}
@@ -24,6 +25,7 @@ def bench(context: typer.Context) -> None:
     root = find_clone(Path.cwd())
     if root is None:
         raise ConfigError("benchmarks are run from a clone of the repository: change into its folder first")
+    note("benchmarks: loading PyTorch")
     sys.path.insert(0, str(root))
     commands = importlib.import_module("benchmarks.bench.commands")
     commands.bench_app(args=context.args, prog_name="subbit bench", standalone_mode=False)

@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from subbit.cli.options import PluginFiles
+from subbit.cli.consoles import console, note
+from subbit.cli.options import PluginFiles, RunPath
 from subbit.core.errors import ConfigError
-
-console = Console()
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")],
+    folder: RunPath,
     mask: Annotated[bool, typer.Option("--mask", help="Write which weights of the base are kept, as one file")] = False,
     shrink: Annotated[bool, typer.Option("--shrink", help="Write a smaller network without its empty parts")] = False,
     adapter: Annotated[bool, typer.Option("--adapter", help="Write the LoRA of fedpeft for plain peft")] = False,
@@ -46,6 +44,7 @@ def export(
     if out is not None and (module is not None or onnx is not None):
         raise ConfigError("--out: --module and --onnx name the place themselves")
     RunFolder.look(folder).refuse_given()
+    note(f"{folder}: loading PyTorch")
     if module is not None:
         _export_module(folder, client, module, merge, as_json)
         return

@@ -8,7 +8,11 @@ from typing import Annotated
 
 import typer
 
-from subbit.cli.options import PluginFiles
+from subbit.cli.consoles import note
+from subbit.cli.options import JobWords, PluginFiles
+from subbit.cli.running import announce, file_and_words
+from subbit.cli.telling import Teller
+from subbit.core.busy import busy_with
 from subbit.core.errors import SubbitError
 
 flower_app = typer.Typer(help="Run on many machines with Flower.", no_args_is_help=True)
@@ -16,7 +20,6 @@ flower_app = typer.Typer(help="Run on many machines with Flower.", no_args_is_he
 Hosts = Annotated[list[str] | None, typer.Option("--host", help="Name or address under which nodes reach the server")]
 Nodes = Annotated[int, typer.Option(min=1, help="How many nodes, one per client")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Port of the SuperLink")]
-Words = Annotated[list[str] | None, typer.Argument(help="A TOML file and key=value words, as for subbit run")]
 
 
 @flower_app.callback()
@@ -37,11 +40,14 @@ def certs(
     [bold]subbit flower certs keys[/bold]   all on this machine
     [bold]subbit flower certs keys --host server.example.org --nodes 10[/bold]
     """
-    from subbit.flower.certs import create_certificates
-    from subbit.flower.lines import all_lines
+    note(f"making certificates and {nodes} keys in {directory}")
+    with Teller():
+        busy_with("making keys")
+        from subbit.flower.certs import create_certificates
+        from subbit.flower.lines import all_lines
 
-    hosts = host or []
-    create_certificates(directory, hosts, nodes)
+        hosts = host or []
+        create_certificates(directory, hosts, nodes)
     print(all_lines(hosts[0] if hosts else "127.0.0.1", port, nodes, directory.absolute()))
 
 
@@ -66,20 +72,23 @@ def lines(
 @flower_app.command(name="app")
 def app_(
     directory: Annotated[Path, typer.Argument(help="A new folder for the Flower app")],
-    words: Words = None,
+    words: JobWords = None,
     plugin: PluginFiles = None,
 ) -> None:
     """Write a Flower app for a job: the folder for flwr run. Plugins are included.
 
     [bold]subbit flower app my-app experiments/demo.toml clients=2 rounds=5[/bold]
     """
-    from subbit.config.resolve import read_toml, resolve
-    from subbit.flower.lines import write_app
+    from subbit.config.resolve import resolve
 
-    words = words or []
-    from_file = bool(words) and "=" not in words[0]
-    settings = resolve(read_toml(Path(words[0])) if from_file else {}, words[1:] if from_file else words)
-    write_app(directory, settings)
+    values, given = file_and_words(words)
+    announce(values, given)
+    with Teller():
+        busy_with("loading PyTorch")
+        settings = resolve(values, given)
+        from subbit.flower.lines import write_app
+
+        write_app(directory, settings)
     print(f"flwr run {directory} subbit --stream")
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 
+from subbit.cli.completion import complete_codec, complete_tuning
+from subbit.cli.consoles import console, note, print_json, say
+from subbit.cli.options import AsJson, Quiet
+from subbit.cli.telling import Teller
+from subbit.core.busy import busy_with
 from subbit.core.errors import ConfigError, ModelError
 from subbit.core.pieces import Tables
 from subbit.core.values import nearest, split_assignment
@@ -28,16 +32,23 @@ def params(
         str, typer.Argument(help="vit-b16, videomae-b, bert-mini, a hub name, a folder, or the path of a config.json")
     ],
     words: Annotated[list[str] | None, typer.Argument(help="Keys of fedpeft, e.g. lora_rank=8 bits=0.5")] = None,
-    tuning: Annotated[str | None, typer.Option(help="One way of tuning; all of them without it")] = None,
+    tuning: Annotated[
+        str | None, typer.Option(help="One way of tuning; all of them without it", autocompletion=complete_tuning)
+    ] = None,
     classes: Annotated[
         int | None, typer.Option(help="Classes that the head of a classifier tells apart; 10 without it")
     ] = None,
     codec: Annotated[
-        str | None, typer.Option(help="Also bytes of a round with this codec both ways, and memory of a client")
+        str | None,
+        typer.Option(
+            help="Also bytes of a round with this codec both ways, and memory of a client",
+            autocompletion=complete_codec,
+        ),
     ] = None,
     length: Annotated[int | None, typer.Option(help="Tokens of a text, for memory; 512 without it")] = None,
     examples: Annotated[int, typer.Option(help="Examples that are in memory at a time")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Count the parameters that each tuning trains. Only the model's configuration is needed, not its weights.
 
@@ -47,11 +58,18 @@ def params(
     [bold]subbit params bert-mini --classes 4 prompt_tokens=30[/bold]
     [bold]subbit params config.json --tuning lora --codec eden bits=1[/bold]
     """
-    rows = parameter_counts(model, tuning, classes, words or [], codec=codec, length=length, examples=examples)
+    if not quiet:
+        note(f"{model}: loading PyTorch")
+    with Teller(quiet=quiet):
+        busy_with("loading PyTorch")
+        rows = parameter_counts(model, tuning, classes, words or [], codec=codec, length=length, examples=examples)
     if as_json:
-        print(json.dumps(rows, indent=2))
-        return
-    Console().print(_costs(model, rows) if codec else _counts(model, rows))
+        print_json(rows)
+    elif quiet:
+        for row in rows:
+            say(f"{row['tuning']}: {row['trained']:,} of {row['total']:,} parameters, {row['megabytes']:.3f} MB")
+    else:
+        console.print(_costs(model, rows) if codec else _counts(model, rows))
 
 
 def parameter_counts(

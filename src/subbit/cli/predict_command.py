@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from rich.console import Console
 
-from subbit.cli.options import PluginFiles
+from subbit.cli.consoles import note
+from subbit.cli.options import PluginFiles, RunPath
+from subbit.cli.telling import Teller
+from subbit.core.busy import busy_with
 from subbit.core.errors import ConfigError, RunFolderError
 
-errors = Console(stderr=True)
 FORMATS = (".csv", ".jsonl", ".npz")
 
 
 def predict(
-    folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/demo")],
+    folder: RunPath,
     inputs: Annotated[
         str, typer.Argument(help="A data set as in dataset=, an image, a folder of images, .npz or .npy, or test")
     ],
@@ -41,14 +42,15 @@ def predict(
 
     RunFolder.look(folder).refuse_given()
     _check_output(output)
-    _say(f"{folder}: loading PyTorch")
+    note(f"{folder}: loading PyTorch")
+    with Teller():
+        busy_with("loading PyTorch")
+        from subbit.export.predict import Predictions
+        from subbit.export.read_inputs import read_inputs
+        from subbit.export.runs import open_run
 
-    from subbit.export.predict import Predictions
-    from subbit.export.read_inputs import read_inputs
-    from subbit.export.runs import open_run
-
-    trained = open_run(folder, client, primary=True)
-    predictions = Predictions(trained, read_inputs(trained, inputs))
+        trained = open_run(folder, client, primary=True)
+        predictions = Predictions(trained, read_inputs(trained, inputs))
     if predictions.is_masks != (output is not None and output.suffix == ".npz"):
         needed = "masks need --output FILE.npz" if predictions.is_masks else "an .npz file is for masks of segmentation"
         raise ConfigError(f"objective={trained.workplace.problem.objective.name}: {needed}")
@@ -137,8 +139,4 @@ def _say_scores(predictions: Any, output: Path | None) -> None:
         if predictions.trained.rounds == run.rounds
         else f", after round {predictions.trained.rounds} of {run.rounds}"
     )
-    _say(f"{count} examples of {predictions.inputs.what}{after}{': ' + told if told else ''}")
-
-
-def _say(line: str) -> None:
-    errors.print(line, highlight=False, markup=False, soft_wrap=True)
+    note(f"{count} examples of {predictions.inputs.what}{after}{': ' + told if told else ''}")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-console, errors = Console(emoji=False), Console(stderr=True, emoji=False)
+from subbit.cli.consoles import errors, say
+
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.html")]
 
 
@@ -40,7 +40,7 @@ def report_at_end(folder: Path, left_out: bool, *, quiet: bool = False) -> None:
 
 
 def _tell(path: Path) -> None:
-    console.print(f"report in {path}", highlight=False, markup=False, soft_wrap=True)
+    say(f"report in {path}")
 
 
 def _warn(told: str) -> None:

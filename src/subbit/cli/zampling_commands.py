@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from subbit.cli.consoles import note
 from subbit.core.errors import ConfigError
 
 zampling_app = typer.Typer(help="The tables of Zampling (paper 002), with ours beside.", no_args_is_help=True)
@@ -73,6 +74,7 @@ def table(
     [bold]subbit zampling table epochs=100 patience=10[/bold]
     [bold]subbit zampling table --part federated rounds=20[/bold]
     """
+    note("zampling: loading PyTorch")
     from subbit.papers.zampling_tables import PAPER_TABLE_2, federated_table, local_table
 
     if part == "local":
@@ -101,6 +103,7 @@ def sensitivity(
 
     [bold]subbit zampling sensitivity runs/zampling-local-1-seed0 --tau 0.01 --tau all[/bold]
     """
+    note("zampling: loading PyTorch")
     from subbit.papers.zampling_tables import sensitivity as measure
 
     taus = [_tau(word) for word in tau or ["0.01", "0.1", "0.2", "all"]]
@@ -134,6 +137,7 @@ def gap(
 
     [bold]subbit zampling gap epochs=3 limit=10000 --beta 0.1 --beta 1[/bold]
     """
+    note("zampling: loading PyTorch")
     from subbit.papers.zampling_tables import integrality_gap
 
     results = integrality_gap(words or [], beta or [0.1, 0.3, 1.0, 3.0, 10.0], seeds, samples, progress.print)

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-
 from subbit.conformance.laws import Law, laws_of
+from subbit.core.busy import busy_with
 from subbit.core.errors import PluginError, SubbitError
 from subbit.core.plugins import load_file
 from subbit.core.registry import OWNERS, REGISTRIES
 
 
-def check_plugin(path: Path, console: Console) -> bool:
-    """Whether all laws hold."""
+def check_plugin(path: Path, tell: Callable[[str], None]) -> list[dict[str, Any]]:
+    """A row for each law that was tried, with the reason why it does not hold, or None; told line by line."""
     plugin = load_file(path)
     found = {kind: REGISTRIES[kind].of_module(plugin.module) for kind in OWNERS}
     if not any(found.values()):
         raise PluginError(f'{path} registers nothing: it needs @register("method", "my-name") or the like')
-    held = failed = 0
+    rows: list[dict[str, Any]] = []
     for kind, things in found.items():
         for name, thing in things.items():
-            console.print(f"{kind} {name}", style="bold", highlight=False)
+            tell(f"{kind} {name}")
             if not laws_of(kind):
-                console.print("  ok      is registered (there are no laws for this kind)", highlight=False)
+                tell("  ok      is registered (there are no laws for this kind)")
             for law, subject in _trials(kind, name, thing):
+                busy_with(f"{kind} {name}: {law.title}")
                 reason = _broken(law, subject)
-                held, failed = held + (reason is None), failed + (reason is not None)
-                line = f"  ok      {law.title}" if reason is None else f"  failed  {law.title}: {reason}"
-                console.print(escape(line), highlight=False, soft_wrap=True)
-    console.print(f"{held} laws hold, {failed} do not", highlight=False)
-    return not failed
+                rows.append({"kind": kind, "name": name, "law": law.title, "reason": reason})
+                tell(f"  ok      {law.title}" if reason is None else f"  failed  {law.title}: {reason}")
+    return rows
 
 
 def _trials(kind: str, name: str, thing: Any) -> Iterator[tuple[Law, Any]]:

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import numba
+from numba.core import event
+
+from subbit.core.busy import busy_with, now_busy_with
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -26,6 +29,29 @@ def _folder_stamp() -> tuple[tuple[str, int, int], ...]:
 
 
 FOLDER_STAMP = _folder_stamp()
+
+
+class _Compiling(event.Listener):  # type: ignore[misc]
+    """Says which kernel is compiled. What the cache has is not compiled, and not said."""
+
+    def __init__(self) -> None:
+        self.depth, self.before = 0, ""
+
+    def on_start(self, started: event.Event) -> None:
+        if not self.depth:
+            self.before = now_busy_with()
+        self.depth += 1
+        function = started.data["dispatcher"].py_func
+        ours = function.__module__.startswith("subbit")  # A kernel may need functions of numba's own.
+        busy_with(f"compiling kernels: {function.__name__}" if ours else "compiling kernels")
+
+    def on_end(self, ended: event.Event) -> None:
+        self.depth -= 1
+        if not self.depth:
+            busy_with(self.before)
+
+
+event.register("numba:compile", _Compiling())
 
 
 def njit(function: Function) -> Function:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from subbit.config.resolve import write_toml
+from subbit.core.busy import busy_with
 from subbit.core.devices import count_devices, find_device
 from subbit.core.errors import SubbitError
 from subbit.core.plugins import loaded_plugins
@@ -31,6 +32,7 @@ def simulate(
     os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
     os.environ.setdefault("RAY_agent_register_timeout_ms", "180000")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    busy_with("starting Flower and Ray")
     try:
         from flwr.app import Context
         from flwr.serverapp import Grid, ServerApp

@@ -143,7 +143,7 @@ class ControlledExchange(Exchange):
 
 class ControlledFlips(Method[ControlledFlipsParameters]):
     name = "controlled-flips"
-    title = "Flips of stochastic masks, averaged against a control variate"
+    title = "Flips of masks, averaged against a control variate"
     paper = "ours"
     citation = "this library, docs/flagship.md"
     sends_up = "flips of the mask, each coded with the chance that it had"

@@ -92,7 +92,7 @@ class EdgePopupParameters:
 
 class EdgePopup(Method[EdgePopupParameters]):
     name = "edge-popup"
-    title = "Edge-popup: the best-scored subnetwork of a frozen network, trained in one place"
+    title = "Edge-popup: best-scored subnetwork, trained in one place"
     paper = "000 (related)"
     citation = "Ramanujan et al., What's Hidden in a Randomly Weighted Neural Network?, CVPR 2020"
     sends_up = "scores, float32"

@@ -133,7 +133,7 @@ sixth of all bits arrives wrong, each of them as a one. The observation `false_f
 KLMS = Variant(
     FedPM,
     "klms",
-    title="KLMS: stochastic masks, drawn by the coder from shared candidates",
+    title="KLMS: masks drawn by the coder from shared candidates",
     paper="000 (related)",
     citation="Isik et al., Adaptive Compression in Federated Learning via Side Information, AISTATS 2024",
     sends_up="indices of shared candidate masks, one per block of equal divergence",

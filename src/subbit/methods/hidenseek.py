@@ -123,7 +123,7 @@ class HideNseekParameters:
 
 class HideNseek(Method[HideNseekParameters]):
     name = "hidenseek"
-    title = "HideNseek: signs of the weights that survive a pruning without data"
+    title = "HideNseek: signs of the weights that survive data-free pruning"
     paper = "000 (related)"
     citation = "Vallapuram et al., HideNseek: Federated Lottery Ticket via Server-side Pruning and Sign Supermask, 2022"
     sends_up = "one sign per surviving weight, entropy-coded (paper: packed)"

@@ -111,7 +111,7 @@ class SupermaskParameters:
 
 class Supermask(Method[SupermaskParameters]):
     name = "supermask"
-    title = "Supermask: a stochastic mask of a frozen network, trained in one place"
+    title = "Supermask: a stochastic mask, trained in one place"
     paper = "002 (baseline)"
     citation = "Zhou et al., Deconstructing Lottery Tickets: Zeros, Signs, and the Supermask, NeurIPS 2019"
     sends_up = "scores, float32, and how good each of a few sampled masks is"

@@ -40,6 +40,7 @@ def domain_gap(
 
     [bold]subbit domain-gap fashion-mnist mnist digits --reference cifar10 --svg gap.svg[/bold]
     """
+    Console(stderr=True).print(f"features of {model}: loading PyTorch", highlight=False, markup=False)
     from subbit.core.files import replace_file
     from subbit.report.scatter import scatter
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from subbit.config.schema import GIVEN, OWN, RunConfig
+from subbit.core.busy import busy_with
 from subbit.core.errors import ConfigError
 from subbit.core.imported import is_imported
 from subbit.core.randomness import derive_key
@@ -138,6 +139,7 @@ def build_problem(run: RunConfig) -> Problem:
     if run.dataset == OWN:
         raise ConfigError("dataset=own: every node of a deployment on Flower has its own data, see docs/own-nodes.md")
     objective = find_objective(run.objective)
+    busy_with(f"reading {run.dataset}")
     dataset = load_dataset(
         run.dataset,
         limit=run.limit,
@@ -156,6 +158,7 @@ def build_problem(run: RunConfig) -> Problem:
         seed=run.seed,
     )
     form = form_of(dataset.train.batch(np.arange(1)))
+    busy_with(f"loading {run.model}")
     problem = Problem(
         module=aligned(load_module(run, dataset.classes, _input_shape(run, form))),
         train=dataset.train,

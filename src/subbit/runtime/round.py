@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from subbit.core.busy import busy_with
 from subbit.core.errors import FrameError, QuorumError
 from subbit.core.randomness import derive_key, numpy_generator
 from subbit.methods.method import Method, State
@@ -109,8 +110,10 @@ def run_round(
     if not intake.order_free:
         replies = in_order(replies, participants)
     accepted: dict[int, Reply] = {}
-    for reply in replies:
+    stage = "fitting the head" if phase == "head" else f"round {number + 1} of {method.task.rounds}"
+    for count, reply in enumerate(replies, start=1):
         client = reply.client
+        busy_with(f"{stage}: {count} of {len(participants)} clients answered")
         _enter(ledger, (phase, number, client), "up", method.up_parts(), reply.frames)
         if reply.failure is None:
             try:

@@ -16,6 +16,7 @@ import torch
 
 from subbit.config.resolve import Settings
 from subbit.config.schema import GIVEN
+from subbit.core.busy import busy_with
 from subbit.core.devices import find_device
 from subbit.core.errors import ConfigError, RunFolderError
 from subbit.core.json_records import as_json
@@ -52,6 +53,10 @@ class Progress:
     score_name: str
     uplink_bpp: float
     total_bytes: int
+    seconds: float
+    """Of this round, with its evaluation."""
+    sent_bytes: int
+    """Up and down so far, without one-off costs."""
 
 
 def run_job(
@@ -94,6 +99,7 @@ def run_job(
         method = workplace.method("main")
         alone = asks_clients(workplace) or workplace.settings.run.evaluate == "personal"
         networks = (method.primary_network,) if alone else method.networks
+        busy_with("scoring the trained network")
         evaluations = {network: evaluate(workplace, engine, state, network) for network in networks}
         layers = None if folder is None else layer_changes(workplace, state)
         numbers = summarise(workplace, state, ledger, events, evaluations, time.monotonic() - started)
@@ -158,6 +164,7 @@ def _refuse_foreign_state(workplace: Workplace, state: ServerState, folder: RunF
 def _fit_head(workplace: Workplace, state: ServerState, engine: Engine, ledger: Ledger, events: Events) -> None:
     """The head phase: a single round. Afterwards the state is that of the main phase before its first round."""
     started = time.monotonic()
+    busy_with("fitting the head")
     cohort = Cohort(engine.candidates(workplace.problem.clients_with_data()), workplace.settings.run.quorum)
     report = run_round(workplace.method("head"), state, engine, ledger, cohort)
     head = state.method["head"]
@@ -180,22 +187,31 @@ def _main_phase(
     run, method = workplace.settings.run, workplace.method("main")
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
     if not any(isinstance(event, Before) for event in events):
+        busy_with("scoring the network before the first round")
         before = evaluate(workplace, engine, state, method.primary_network, before=True)
         events.append(Before(score=before.score, scores=before.scores, accuracy=before.scores.get("accuracy")))
     clients = workplace.problem.clients_with_data()
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
+        busy_with(f"round {number + 1} of {run.rounds}")
         cohort = Cohort(engine.candidates(clients), run.quorum, workplace.drawn)
         outcome = run_round(method, state, engine, ledger, cohort, head_frame, workplace.refuse_useless)
         found: Evaluation | None = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
+            busy_with(f"round {number + 1} of {run.rounds}: scoring the network")
             found = evaluate(workplace, engine, state, method.primary_network)
         event = _main_round(workplace, number, outcome, found, time.monotonic() - started, ledger)
         events.append(event)
         _save(folder, state, ledger, events)
         if report is not None:
-            name = "score" if event.scores is None else next(iter(event.scores))
-            report(Progress("main", number, run.rounds, event.score, name, event.uplink_bpp, event.total_bytes))
+            report(_progress(run.rounds, event))
+
+
+def _progress(rounds: int, event: MainRound) -> Progress:
+    name = "score" if event.scores is None else next(iter(event.scores))
+    sent = (event.uplink_bytes or 0) + (event.downlink_bytes or 0)
+    numbers = (event.score, name, event.uplink_bpp, event.total_bytes, event.seconds, sent)
+    return Progress("main", event.round, rounds, *numbers)
 
 
 def _head_round(workplace: Workplace, report: RoundReport, seconds: float, ledger: Ledger) -> HeadRound:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from subbit.config.resolve import Settings
 from subbit.core.blame import one_line, place_of
+from subbit.core.busy import busy_with
 from subbit.core.errors import ConfigError, ModelError, PluginError, SubbitError
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.data.examples import Inputs
@@ -23,6 +24,7 @@ TRIED = 2  # Examples; one alone is a special case for some layers.
 
 def try_job(problem: Problem, settings: Settings) -> None:
     """Build the method and run the module on a few examples; raises `SubbitError` if that does not work."""
+    busy_with("trying the job on a few examples")
     workplace = Workplace(problem, settings, share=True)
     _try_accumulator(workplace)
     workplace.attach("main")
