@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subbit.core.errors import ConfigError
-from subbit.local.guard import HALVINGS, Guard
+from subbit.local.step_guard import HALVINGS, Guard
 from subbit.models.task import Turn
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace

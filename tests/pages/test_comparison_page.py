@@ -83,7 +83,7 @@ def test_a_damaged_comparison_is_one_line(content: str, tmp_path: Path) -> None:
 
 
 def kept(score: float, total: int, **others: Any) -> dict[str, Any]:
-    found = summary(score=score, total_bytes=total, setting="", wall=1.0)
+    found = summary(score=score, total_bytes=total, setting="", wall=1.0, cpu=1.0)
     return {key: value for key, value in {**found, **others}.items() if key != "schema"}
 
 

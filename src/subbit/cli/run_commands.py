@@ -37,8 +37,7 @@ def run(
     with Teller(quiet=quiet) as teller:
         busy_with("loading PyTorch")
         found = run_told(resolve(values, given), teller, split=not quiet and not as_json)
-    print_result(*found, quiet=quiet, as_json=as_json)
-    report_at_end(found[1], no_report, quiet=quiet or as_json)
+    print_result(*found, quiet=quiet, as_json=as_json, no_report=no_report)
 
 
 def resume(
@@ -74,15 +73,17 @@ def resume(
             if not quiet and not as_json:
                 say(f"{folder} is finished: there is nothing to go on with")
             found, no_report = (opened.read_summary(), folder), True
-    print_result(*found, quiet=quiet, as_json=as_json)
-    report_at_end(found[1], no_report, quiet=quiet or as_json)
+    print_result(*found, quiet=quiet, as_json=as_json, no_report=no_report)
 
 
-def print_result(summary: dict[str, Any], folder: Path, *, quiet: bool, as_json: bool) -> None:
+def print_result(summary: dict[str, Any], folder: Path, *, quiet: bool, as_json: bool, no_report: bool) -> None:
+    if quiet or as_json:
+        report_at_end(folder, no_report, quiet=True)
     if as_json:
         print_json(summary)
     elif quiet:
         say(result_line(summary, folder))
     else:
         print_summary(summary, folder)
+        report_at_end(folder, no_report)
         print_next(summary, folder)

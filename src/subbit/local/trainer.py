@@ -18,8 +18,8 @@ from subbit.core.randomness import derive_key
 from subbit.core.values import require
 from subbit.data.examples import Data
 from subbit.local.backward import refuse_pieces
-from subbit.local.guard import Guard
 from subbit.local.regularisers import NoRegulariser, Regulariser
+from subbit.local.step_guard import Guard
 from subbit.local.stopping import StoppedLocal, Stopping
 from subbit.local.training import PLAIN, Hooks, Local, train_locally
 from subbit.maps.bound import BoundMap

@@ -58,7 +58,7 @@ class Local:
     """When the learning rate changes: between rounds, or in every step."""
     guard: bool = False
     """A change that raises the loss on the client's own examples is halved until it does not, see
-    `subbit.local.guard`."""
+    `subbit.local.step_guard`."""
 
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs={self.epochs}: needs at least 1")

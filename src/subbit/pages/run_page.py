@@ -12,10 +12,10 @@ from subbit.pages.numbers_as_text import MEGABYTE, finite, megabytes, number, wh
 from subbit.pages.page_tables import pairs, table
 from subbit.pages.plots import Line, Plot, Series
 from subbit.pages.read_run import RunData, read_run
-from subbit.pages.run_commands import repeating, using
 from subbit.pages.run_network import held_classes, layers, personal_scores
 from subbit.pages.run_people import causes, participation
 from subbit.pages.run_traffic import bytes_by_part, one_off_costs
+from subbit.pages.run_usage import repeating, using
 
 
 def run_page(path: Path) -> str:
