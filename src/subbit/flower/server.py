@@ -25,16 +25,16 @@ def serve(
     *,
     resume: bool,
     report: Callable[[Progress], None] | None = None,
-    track: str | None = None,
+    settings: Settings | None = None,
 ) -> Result:
-    """`track` are the trackers of this process; those of an earlier one may have been others."""
+    """`settings` may differ from the folder's in `track`: an earlier process may have had other trackers."""
     engines = []
 
     def make_engine(workplace: Workplace) -> FlowerEngine:
         engines.append(FlowerEngine(grid, workplace))
         return engines[-1]
 
-    settings = with_track(folder.settings, track)
+    settings = settings or folder.settings
     result = run_job(problem, settings, folder, resume=resume, report=report, make_engine=make_engine)
     for engine in engines:  # Only after the summary is written; until then the run may have to be resumed.
         engine.finish()

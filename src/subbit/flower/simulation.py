@@ -55,11 +55,10 @@ def simulate(
     @server_app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            outcome.append(serve(grid, problem, folder, resume=resume, report=report, track=track))
+            outcome.append(serve(grid, problem, folder, resume=resume, report=report))
         except BaseException as error:  # Flower would wrap or hide it; it is raised unchanged below.
             outcome.append(error)
 
-    track = folder.settings.run.track
     workers, threads = folder.settings.run.workers, folder.settings.run.threads
     gpus = _share_of_gpus(folder.settings.run.device, workers)
     log = logging.getLogger("flwr")

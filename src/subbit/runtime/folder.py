@@ -9,6 +9,7 @@
     checkpoint/       the state after each of the last two finished rounds, and a manifest of all files for each
     memory/           what clients keep between their turns
     summary.json      the run in numbers, when it is finished
+    tracked.json      what trackers were told, with `track`; `tensorboard/` is written by one of them
     lock              held by the running process; `running.json` identifies it
 
 Events and ledger are appended to; everything else is replaced atomically. A round is finished when its manifest is

@@ -21,7 +21,6 @@ from subbit.core.blame import one_line
 from subbit.core.errors import ConfigError, PluginError
 from subbit.core.files import replace_file
 from subbit.core.imported import import_function, is_imported
-from subbit.core.pieces import flattened
 from subbit.core.registry import REGISTRIES
 from subbit.core.values import split_names
 from subbit.runtime.event_numbers import step_of
@@ -50,9 +49,16 @@ class TrackedRun:
 
 def tracked_run(settings: Settings, job: str, folder: Path | None) -> TrackedRun:
     text = write_toml(settings)
-    config = {key: value for key, value in flattened(tomllib.loads(text)).items() if key != "track"}
+    config = {key: value for key, value in _flat(tomllib.loads(text)).items() if key != "track"}
     name = settings.run.method if folder is None else settings.run.name
     return TrackedRun(name, job, config, text, folder)
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
 def find_trackers(track: str | None) -> dict[str, Callable[[TrackedRun], Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from subbit.runtime.event_numbers import metrics_of, numbers_of, step_of
-from subbit.runtime.events import Event
+from subbit.runtime.events import Event, HeadRound
 from subbit.tracking.tracker import TrackedRun, Tracker
 
 PROJECT = "subbit"
@@ -32,6 +32,7 @@ class Wandb(Tracker):
             name=run.name,
             config=run.config,
             mode="offline" if is_offline() else None,
+            dir=os.environ.get("WANDB_DIR") or os.getcwd(),  # It would remember the folder of an earlier run.
             resume="allow",
             reinit="create_new",  # A run of the user's own script goes on.
             settings=quiet,
@@ -39,7 +40,8 @@ class Wandb(Tracker):
         self._keep("config.toml", run.config_text)
 
     def event(self, event: Event) -> None:
-        self.wandb.log(metrics_of(event), step=step_of(event))
+        # A committed step takes no more numbers; the head phase shares its step with `before`.
+        self.wandb.log(metrics_of(event), step=step_of(event), commit=not isinstance(event, HeadRound))
 
     def finish(self, summary: dict[str, Any]) -> None:
         self.wandb.summary.update(numbers_of(summary))
