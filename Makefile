@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 HASHED := $(PIP) --no-deps --require-hashes --requirement
 # Exact versions with hashes. `make install LOCK=` goes by the ranges of pyproject.toml instead.
 LOCK := requirements.lock
-EXTRAS := dev,flower,export,peft,privacy
+EXTRAS := dev,flower,export,peft,privacy,board
 
 # torch first from a folder of wheels, if pip knows one that has it (a build without CUDA): once an index lists hashes,
 # pip would prefer its file. The editable install finds all that the lock has in place; what a platform needs beyond it
@@ -86,7 +86,14 @@ audit:  ## Look for known vulnerabilities in what the lock installs (needs the i
 		--requirement requirements-torch.lock --requirement requirements.lock || \
 		{ echo "make audit: vulnerabilities found, or the internet not reached: see above" >&2; exit 1; }
 
-nightly: fuzz e2e chaos  ## What takes too long for every change: make fuzz, make e2e and make chaos
+dist: $(READY)  ## Build the wheel and the source archive into dist/
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build
+
+dist-check: $(READY)  ## Build the package, install the wheel alone elsewhere and use it (about a minute)
+	@$(BIN)/pytest -m dist tests/test_dist.py --timeout=900
+
+nightly: fuzz e2e chaos dist-check  ## What takes too long for every change: make fuzz, e2e, chaos and dist-check
 
 clean:  ## Remove .venv, caches and runs
 	rm -rf .venv .venv-audit sbom.json runs build dist .browser .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -95,4 +102,5 @@ clean:  ## Remove .venv, caches and runs
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-.PHONY: install demo test e2e browser lint bench arena-data docs docs-check fuzz chaos lock sbom audit nightly clean help
+.PHONY: install demo test e2e browser lint bench arena-data docs docs-check fuzz chaos lock sbom audit dist \
+	dist-check nightly clean help

@@ -17,13 +17,18 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, BUILD = SETTINGS["project"], SETTINGS["build-system"]
-IMPORTED_AS = {"pillow": "PIL", "scikit-learn": "sklearn", "protobuf": "google"}
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+IMPORTED_AS = {"pillow": "PIL", "scikit-learn": "sklearn", "protobuf": "google", "mlflow-skinny": "mlflow"}
 """Where it is not the name with underscores."""
 
 
 def declared() -> list[str]:
-    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
-    return [Requirement(text).name for group in groups for text in group]
+    return [Requirement(text).name for group in groups() for text in group]
+
+
+def groups() -> list[list[str]]:
+    """The dependencies and the extras; `all` only names the extras again."""
+    return [PROJECT["dependencies"], *(group for name, group in EXTRAS.items() if name != "all")]
 
 
 def imported(folder: Path) -> dict[str, Path]:
@@ -51,6 +56,10 @@ def test_what_is_declared_is_explained() -> None:
     assert not [name for name in declared() if name.lower() not in page and name not in tools]
 
 
+def test_all_is_every_extra_but_that_of_developers() -> None:
+    assert EXTRAS["all"] == [f"subbit[{name}]" for name in EXTRAS if name not in ("all", "dev")]
+
+
 def locked() -> dict[str, tuple[str, list[str]]]:
     """Name, version and hashes of every line of the lock files."""
     text = "".join((ROOT / name).read_text() for name in ("requirements.lock", "requirements-torch.lock"))
@@ -65,8 +74,7 @@ def locked() -> dict[str, tuple[str, list[str]]]:
 
 
 def test_every_dependency_has_an_upper_bound() -> None:
-    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values(), BUILD["requires"]]
-    requirements = [Requirement(text) for group in groups for text in group]
+    requirements = [Requirement(text) for group in [*groups(), BUILD["requires"]] for text in group]
     assert not [str(found) for found in requirements if not any(part.operator == "<" for part in found.specifier)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from subbit.config.resolve import Settings, resolve
+from subbit.config.resolve import Settings, resolve, same_job
 from subbit.config.schema import GIVEN
 from subbit.core.blame import one_line
 from subbit.core.errors import ConfigError, DataError, ModelError, RunFolderError, RunWarning
@@ -155,7 +155,7 @@ def _run(
         folder = RunFolder.create(resolved, f"{split}\n{as_lines(sums)}", Split.of(summary))
         return _told(run_job(problem, resolved, folder, report=report))
     opened = RunFolder.open(path)
-    differs = ["the settings"] * (opened.settings != resolved) + differing(opened.split(), split, sums)
+    differs = ["the settings"] * (not same_job(opened.settings, resolved)) + differing(opened.split(), split, sums)
     if differs:
         raise RunFolderError(
             f"{path} is a run with other settings or other data ({' and '.join(differs)}): give those of that run, or "

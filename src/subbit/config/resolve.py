@@ -140,6 +140,15 @@ def resolve_recorded(values: Mapping[str, Any]) -> Settings:
     return resolve({"plugins": NONE, **values})
 
 
+def same_job(one: Settings, other: Settings) -> bool:
+    """Whether a run with the first settings may go on with the second: trackers only watch it."""
+    return with_track(one, None) == with_track(other, None)
+
+
+def with_track(settings: Settings, track: str | None) -> Settings:
+    return dataclasses.replace(settings, run=dataclasses.replace(settings.run, track=track))
+
+
 def write_toml(settings: Settings) -> str:
     """The resolved settings as a file that reproduces the run."""
     run = {key: value for key, value in dataclasses.asdict(settings.run).items() if value is not None}

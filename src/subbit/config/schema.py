@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from subbit.core.devices import DEVICE, NEEDED
-from subbit.core.values import named, require
+from subbit.core.values import named, require, several
 
 AUTO_NAME = "auto"
 GIVEN = "given"
@@ -135,6 +135,9 @@ class RunConfig:
     cache_gb: float = 2.0
     """Memory for the cache in gigabytes. What needs more is kept in a temporary file."""
 
+    track: str | None = several("tracker")
+    """Trackers that are told of every round, e.g. `tensorboard,mlflow` (docs/tracking.md). Does not change the result,
+    and a run may be resumed with others."""
     plugins: str | None = None
     """Files given by `--plugin`, with their checksums. Written by subbit: the run only starts with exactly these
     files."""

@@ -38,6 +38,7 @@ OWNERS = {
     "dataset": "subbit.sets.named",
     "partition": "subbit.data.partition",
     "objective": "subbit.objectives.objective",
+    "tracker": "subbit.tracking.tracker",
 }
 """The module to import before a component of that kind can be registered or found."""
 

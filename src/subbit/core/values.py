@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from subbit.core.errors import ConfigError
+from subbit.core.imported import is_imported
 from subbit.core.registry import REGISTRIES
 from subbit.core.registry import nearest as nearest
 
@@ -20,6 +22,23 @@ DataclassType = TypeVar("DataclassType")
 def named(kind: str, default: str) -> Any:
     """A field that takes the name of a registered component of that kind."""
     return dataclasses.field(default=default, metadata={"kind": kind})
+
+
+def several(kind: str) -> Any:
+    """A field that takes the names of any number of such components, or of functions (`package.module:name`).
+
+    It is text with commas between the names, since Flower's configuration has no lists; a TOML list becomes that.
+    """
+    return dataclasses.field(default=None, metadata={"kind": kind, "several": True})
+
+
+def split_names(text: str | None) -> list[str]:
+    """The names in a field of `several`.
+
+    >>> split_names("tensorboard, mlflow,")
+    ['tensorboard', 'mlflow']
+    """
+    return list(dict.fromkeys(filter(None, (name.strip() for name in (text or "").split(",")))))
 
 
 def field_types(schema: type) -> dict[str, Any]:
@@ -88,18 +107,30 @@ def _describe(option: Any) -> str:
 def build(schema: type[DataclassType], values: dict[str, Any]) -> DataclassType:
     """Build the dataclass from its defaults and these values. Its `__post_init__` checks ranges."""
     declared = field_types(schema)
+    metadata = {field.name: field.metadata for field in dataclasses.fields(schema)}  # type: ignore[arg-type]
     parsed = {}
     for key, value in values.items():
         if key not in declared:
             raise ConfigError(f"unknown key {key!r}: {nearest(key, list(declared))}")
-        parsed[key] = parse_value(key, value, declared[key])
-    for field in dataclasses.fields(schema):  # type: ignore[arg-type]
-        if field.name in parsed and "kind" in field.metadata:
-            registry = REGISTRIES[field.metadata["kind"]]
-            if parsed[field.name] not in registry:
-                near = nearest(parsed[field.name], registry.names())
-                raise ConfigError(f"{field.name}={parsed[field.name]!r}: {near}")
+        parsed[key] = parse_value(key, _joined(value) if "several" in metadata[key] else value, declared[key])
+        if "kind" in metadata[key]:
+            _refuse_unknown(key, parsed[key], metadata[key])
     return schema(**parsed)
+
+
+def _joined(value: Any) -> Any:
+    names = isinstance(value, list | tuple) and all(isinstance(name, str) and "," not in name for name in value)
+    return ",".join(value) if names else value
+
+
+def _refuse_unknown(key: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    several = "several" in metadata
+    for name in split_names(value) if several else [value]:
+        if several and is_imported(name):
+            continue  # Imported where it is needed: on Flower's server, and not on its nodes.
+        registry = REGISTRIES[metadata["kind"]]
+        if name not in registry:
+            raise ConfigError(f"{key}={name!r}: {nearest(name, registry.names())}")
 
 
 def split_assignment(word: str) -> tuple[str, str]:

@@ -27,8 +27,8 @@ LONGEST_NAME = 64
 OWN = "own"
 """`dataset=own`; what has the configuration's keys imports more than an announcement needs."""
 
-SERVER_KEYS = ("engine", "name", "folder")
-"""Keys in which a node's settings may differ: the engine, and where the server stores its results."""
+SERVER_KEYS = ("engine", "name", "folder", "track")
+"""Keys in which a node's settings may differ: the engine, and where the server stores and shows its results."""
 
 
 class RefusedError(SubbitError):

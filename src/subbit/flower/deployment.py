@@ -65,7 +65,7 @@ def run_server(grid: Grid, settings: Settings, own: Own | None = None) -> None:
             flush=True,
         )
 
-    summary = serve(grid, problem, folder, resume=resume, report=report).summary
+    summary = serve(grid, problem, folder, resume=resume, report=report, settings=settings).summary
     failed = f", failed turns: {summary['failures']}" if summary["failures"] else ""
     print(f"{summary['score_name']} {summary['score']:.4f}, model {summary['model_sha256'][:16]}{failed}", flush=True)
 

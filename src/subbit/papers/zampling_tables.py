@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from subbit.config.resolve import Settings, resolve
+from subbit.config.resolve import Settings, resolve, same_job
 from subbit.core.errors import RunFolderError
 from subbit.core.randomness import derive_key, numpy_generator
 from subbit.maps.projection import probabilities
@@ -67,7 +67,7 @@ Report = Callable[[str], object]
 def finished_run(settings: Settings) -> Path:
     """The folder of this run: started, resumed or, if it is finished already, unchanged."""
     path = Path(settings.run.folder) / settings.run.name
-    known = (path / "config.toml").is_file() and RunFolder.open(path).settings == settings
+    known = (path / "config.toml").is_file() and same_job(RunFolder.open(path).settings, settings)
     if known and (path / "summary.json").is_file():
         return path
     problem = build_problem(settings.run)

@@ -13,6 +13,7 @@
     summary.json      the run in numbers, when it is finished
     report.html       the run to look at (subbit.pages): made from the other files, and part of no manifest
     live.jsonl        news of the round in progress, for those who watch; no result depends on it
+    tracked.json      what trackers were told, with `track`; `tensorboard/` is written by one of them
     lock              held by the running process; `running.json` identifies it
 
 Events and ledger are appended to; everything else is replaced atomically. A round is finished when its manifest is

@@ -36,6 +36,7 @@ from subbit.runtime.round import Cohort, RoundReport, ServerState, run_round
 from subbit.runtime.run_result import Result as Result
 from subbit.runtime.run_result import Trained
 from subbit.runtime.summarise import summarise
+from subbit.runtime.tracked import Trackers, tracked_run
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 
@@ -59,6 +60,22 @@ class Progress:
     """Up and down so far, without one-off costs."""
 
 
+@dataclass(frozen=True)
+class _Journal:
+    """Where it is written what happens."""
+
+    folder: RunFolder | None
+    trackers: Trackers
+    report: Callable[[Progress], None] | None
+
+    def save(self, state: ServerState, ledger: Ledger, events: Events) -> None:
+        if self.folder is not None:
+            self.folder.write_state(state, ledger, events)
+        else:
+            ledger.take()
+        self.trackers.follow(events)  # Only of what is saved: a run that is killed now does not do it again.
+
+
 def run_job(
     problem: Problem,
     settings: Settings,
@@ -70,10 +87,10 @@ def run_job(
 ) -> Result:
     """Run or resume one job. Without a folder nothing is written and the run cannot be resumed.
 
-    `make_engine` replaces the default engines (this process or several) by another way to reach the clients. The folder
-    is released at the end.
+    The settings of a run with a folder are the folder's, except for `track`. `make_engine` replaces the default engines
+    (this process or several) by another way to reach the clients. The folder is released at the end.
     """
-    started = time.monotonic()
+    started, track = time.monotonic(), settings.run.track
     with ExitStack() as for_clients, ExitStack() as cleanup:
         if folder is not None:
             cleanup.callback(folder.release)
@@ -82,6 +99,8 @@ def run_job(
         cleanup.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(settings.run.threads)
         job = folder.job if folder is not None else secrets.token_hex(16)
+        tracked = tracked_run(settings, job, None if folder is None else folder.path)
+        journal = _Journal(folder, Trackers(track, tracked, resume=resume), report)
         # With workers or nodes this process trains nothing, and needs no GPU.
         trains_here = make_engine is None and settings.run.workers == 1
         device = find_device(settings.run.device if trains_here else "cpu")
@@ -92,10 +111,12 @@ def run_job(
         engine = (make_engine or _simulator)(workplace)
         cleanup.callback(engine.close)
         engine = engine if live is None else FollowedEngine(engine, live)
+        cleanup.callback(journal.trackers.stop)
+        journal.trackers.start()
         if state.phase == "head":
             _fit_head(workplace, state, engine, ledger, events)
-            _save(folder, state, ledger, events)
-        _main_phase(workplace, state, engine, ledger, events, folder, report)
+            journal.save(state, ledger, events)
+        _main_phase(workplace, state, engine, ledger, events, journal)
         method = workplace.method("main")
         alone = asks_clients(workplace) or workplace.settings.run.evaluate == "personal"
         networks = (method.primary_network,) if alone else method.networks
@@ -106,6 +127,8 @@ def run_job(
         summary = as_json(numbers)
         if folder is not None:
             folder.write_summary(summary, layers)
+        journal.trackers.follow(events)
+        journal.trackers.finish(summary)
         personal: Networks | None = None
         if method.personal:
             personal = Networks(problem, settings, workplace.memories, job, state)
@@ -181,8 +204,7 @@ def _main_phase(
     engine: Engine,
     ledger: Ledger,
     events: Events,
-    folder: RunFolder | None,
-    report: Callable[[Progress], None] | None,
+    journal: _Journal,
 ) -> None:
     run, method = workplace.settings.run, workplace.method("main")
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
@@ -202,9 +224,9 @@ def _main_phase(
             found = evaluate(workplace, engine, state, method.primary_network)
         event = _main_round(workplace, number, outcome, found, time.monotonic() - started, ledger)
         events.append(event)
-        _save(folder, state, ledger, events)
-        if report is not None:
-            report(_progress(run.rounds, event))
+        journal.save(state, ledger, events)
+        if journal.report is not None:
+            journal.report(_progress(run.rounds, event))
 
 
 def _progress(rounds: int, event: MainRound) -> Progress:
@@ -260,10 +282,3 @@ def _link_seconds(workplace: Workplace, ledger: Ledger) -> float | None:
     """For the entries still in the ledger, which are those of the last round."""
     run = workplace.settings.run
     return None if run.link_mbit is None else link_seconds(ledger.entries, run.link_mbit, run.link_latency_ms)
-
-
-def _save(folder: RunFolder | None, state: ServerState, ledger: Ledger, events: Events) -> None:
-    if folder is not None:
-        folder.write_state(state, ledger, events)
-    else:
-        ledger.take()

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from subbit.core.errors import ConfigError
+from subbit.runtime.event_numbers import flat_round
 from subbit.runtime.events import MainRound
 from subbit.runtime.networks import Network, Networks
 from subbit.runtime.results import Summary
@@ -75,21 +76,7 @@ class Result:
         `total_bytes` up to that round (one-off costs only in the last), `seconds`, `answered`, `failures` (how many),
         and what clients observed in training as `train_NAME`, e.g. `train_loss`.
         """
-        return [
-            {
-                "round": event.round,
-                "score": event.score,
-                **(event.scores or {}),
-                "uplink_bytes": event.uplink_bytes,
-                "downlink_bytes": event.downlink_bytes,
-                "total_bytes": event.total_bytes,
-                "seconds": event.seconds,
-                "answered": event.answered,
-                "failures": len(event.failures),
-                **{f"train_{name}": value for name, value in event.observations.items()},
-            }
-            for event in self.trained.rounds
-        ]
+        return [flat_round(event) for event in self.trained.rounds]
 
     def __getattr__(self, name: str) -> Any:
         if name in ("summary", "module", "numbers", "trained") or name not in self.summary:

@@ -17,6 +17,7 @@ from subbit.data.examples import Inputs
 from subbit.models.frozen_weights import is_narrowed
 from subbit.runtime.evaluation import is_personal
 from subbit.runtime.problem import Problem
+from subbit.runtime.tracked import find_trackers
 from subbit.runtime.workplace import Workplace
 
 TRIED = 2  # Examples; one alone is a special case for some layers.
@@ -25,6 +26,7 @@ TRIED = 2  # Examples; one alone is a special case for some layers.
 def try_job(problem: Problem, settings: Settings) -> None:
     """Build the method and run the module on a few examples; raises `SubbitError` if that does not work."""
     busy_with("trying the job on a few examples")
+    find_trackers(settings.run.track)
     workplace = Workplace(problem, settings, share=True)
     _try_accumulator(workplace)
     workplace.attach("main")
