@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from subbit.core.errors import ConfigError
@@ -24,6 +25,12 @@ def named(kind: str, default: str) -> Any:
 
 def field_types(schema: type) -> dict[str, Any]:
     """Name and declared type of the fields that a user may set."""
+    return dict(_field_types(schema))
+
+
+@cache
+def _field_types(schema: type) -> dict[str, Any]:
+    """Evaluating annotations takes a millisecond, and resolving a run asks for some hundred of them."""
     hints = get_type_hints(schema)
     return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
 

@@ -69,8 +69,10 @@ class Computed:
     times: float = 1.0
     """The computed number times this is in the printed unit."""
     tolerance: float = 0.0
-    """Beyond the rounding of the printed number."""
+    """Instead of the rounding of the printed number, if it is more."""
     reading: str = ""
+    sign: Literal["=", "<", ">"] = "="
+    """The paper says that it is the printed number, or at most or at least that."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,8 @@ def _build(kind: type[Made], given: Any, where: str) -> Made:
         made = kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in given.items()})
     except TypeError as error:
         raise ConfigError(f"{where}: {error}") from None
-    for key, allowed in (("op", get_args(Operation)), ("sign", get_args(Sign))):
+    signs = ("=", "<", ">") if kind is Computed else get_args(Sign)
+    for key, allowed in (("op", get_args(Operation)), ("sign", signs)):
         value = getattr(made, key, None)
         require(value is None or value in allowed, f"{where} {key}={value!r}: needs one of {', '.join(allowed)}")
     return made

@@ -62,6 +62,12 @@ def message_mb(
 
 
 @computed
+def rounds_over_full(tuning: str, rounds: int) -> float:
+    """Bytes of so many rounds of a tuning over those of one round of full tuning, ViT-B/16 with 100 classes."""
+    return rounds * tuned_parameters("vit-b16", tuning, 100) / tuned_parameters("vit-b16", "full", 100)
+
+
+@computed
 def network_parameters(model: str, shape: list[int], classes: int) -> float:
     """Of a built-in network for inputs of this shape."""
     return float(sum(parameter.numel() for parameter in _built_in(model, shape, classes)))
@@ -139,12 +145,6 @@ def false_share(bpp: float, bits_per_key: float = 8.62, bits: int = 8) -> float:
 
 
 @computed
-def bloom_rate(bpp: float, ones: float = 0.5) -> float:
-    """The false positive rate of a Bloom filter of so many bits per parameter that holds this share of them."""
-    return math.exp(-bpp / ones * math.log(2) ** 2)
-
-
-@computed
 def aggregated_probability(ones: int, clients: int, masks: str, estimator: str) -> float:
     """Of a place where `ones` of the clients have a one, from Beta(1, 1): with the sum or the mean of the masks."""
     total = float(ones) if masks == "sum" else ones / clients
@@ -153,7 +153,7 @@ def aggregated_probability(ones: int, clients: int, masks: str, estimator: str) 
 
 
 @computed
-def estimation_error(theta: float, bits: int, clients: int) -> float:
+def estimation_error(theta: float, bits: int) -> float:
     """Equation 12 of paper 000 for one parameter, times 4K: the bound of equation 13 says at most 1."""
     rate, variance = 2.0**-bits, theta * (1 - theta)
     return 4 * (variance - 4 * rate * variance + rate)
@@ -162,6 +162,11 @@ def estimation_error(theta: float, bits: int, clients: int) -> float:
 @computed
 def row_mean(values: list[float]) -> float:
     return statistics.fmean(values)
+
+
+@computed
+def sum_of(values: list[float]) -> float:
+    return math.fsum(values)
 
 
 @computed
@@ -174,14 +179,18 @@ def difference(left: float, right: float) -> float:
     return left - right
 
 
+@computed
+def relative_gain(value: float, base: float) -> float:
+    """In percent."""
+    return 100 * (value / base - 1)
+
+
 # Lemmas of Zampling.
 
 
 @computed
-def nonzero_weights(rows: int, columns: int, degree: int, drawn: bool = False) -> float:
-    """Lemma 2.2: the share of weights that are not zero; from the formula, or of one matrix and one draw of bits."""
-    if not drawn:
-        return 1 - 0.5**degree
+def nonzero_weights(rows: int, columns: int, degree: int) -> float:
+    """Lemma 2.2: the share of weights that are not zero, of one matrix and one draw of bits."""
     draw = np.random.default_rng(0)
     bits = draw.random(columns) < draw.random(columns)
     return float(bits[_places(rows, columns, degree)].any(axis=1).mean())

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,10 @@ class PaperRun:
 
     @cached_property
     def settings(self) -> Settings:
+        found = _settings(self.protocol.path, self.scale, self.row, self.column, self.protocol)
+        return replace(found, run=replace(found.run, seed=self.seed))
+
+    def resolved(self) -> Settings:
         """Base, column and scale are merged in this order; words of the row stand unless the scale replaces them."""
         protocol, scale = self.protocol, self.protocol.scales[self.scale]
         column = {key: value for key, value in protocol.columns[self.column].items() if key not in ("missing", "via")}
@@ -64,7 +68,7 @@ class PaperRun:
         try:
             return resolve(
                 _deep(_deep(protocol.base, column), smaller),
-                [*kept, f"run.method={method}", f"run.seed={self.seed}", f"run.name={name}"],
+                [*kept, f"run.method={method}", f"run.name={name}"],
             )
         except ConfigError as error:
             raise ConfigError(f"{protocol.path}: {self.row}, {self.column or 'all'}, {self.scale}: {error}") from None
@@ -74,6 +78,17 @@ class PaperRun:
         lines = [line for line in write_toml(self.settings).splitlines() if line.split(" ")[0] not in NO_MATTER]
         lines += [json.dumps(self.protocol.columns[self.column].get("via", {}))]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+_KNOWN: dict[tuple[Path, str, str, str], tuple[Protocol, Settings]] = {}
+
+
+def _settings(path: Path, scale: str, row: str, column: str, protocol: Protocol) -> Settings:
+    """Resolved once for all seeds, as long as the protocol is the same object."""
+    key = (path, scale, row, column)
+    if key not in _KNOWN or _KNOWN[key][0] is not protocol:
+        _KNOWN[key] = protocol, PaperRun(protocol, scale, row, column, 0).resolved()
+    return _KNOWN[key][1]
 
 
 def _deep(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from subbit.papers.metrics import METRICS
 from subbit.papers.paper_runs import planned, read_runs
 from subbit.papers.printed import Printed, printed
 from subbit.papers.protocols import Protocol
-from subbit.papers.verdicts import Ours, Verdict, by_order, by_relation, by_value, counted, of_table, pair, tolerance_of
+from subbit.papers.verdicts import Ours, Verdict, by_bound, by_order, by_relation, by_value, counted, of_table, pair, tolerance_of
 
 Values = dict[tuple[str, str, str], Ours]
 """By row, column and metric."""
@@ -136,7 +136,8 @@ def _printed_cells(protocol: Protocol, values: Values) -> Iterator[Cell]:
 def _value_verdict(protocol: Protocol, printing: Printing, ours: Ours, values: Values) -> tuple[Verdict, str]:
     tolerance = tolerance_of(printing.metric, printing.value.value, protocol.tolerance)
     if not ours.shrunk:
-        return by_value(printing.value, ours, tolerance), ""
+        beyond = ours.value - printing.value.value
+        return by_value(printing.value, ours, tolerance), f"ours is {abs(beyond):.3g} {'higher' if beyond > 0 else 'lower'}"
     others = [
         (other, values[key])
         for other in protocol.printed
@@ -246,7 +247,7 @@ def _reading(protocol: Protocol, reading: Reading, values: Values) -> Iterator[C
 def _computed(claim: Computed) -> Cell:
     theirs = printed(claim.printed)
     ours = Ours(claim.times * compute(claim.function, claim.options), shrunk=False, source=claim.function)
-    verdict = by_value(theirs, ours, claim.tolerance)
+    verdict = by_value(theirs, ours, claim.tolerance) if claim.sign == "=" else by_bound(theirs, ours, claim.sign)
     return _cell("computed", claim.says, "computed", theirs, ours, verdict, claim.reading)
 
 

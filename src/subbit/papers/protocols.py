@@ -1,7 +1,7 @@
 """Protocols of the papers' tables and figures: experiments/papers/NNN/NAME.toml, one file for each.
 
     from = "common"             another file of the folder, whose keys hold where this one has none
-    runs_of = "table-2"         take rows, columns and runs from there: a figure of the same runs
+    runs_of = "table-2"         take rows, columns, runs and answers from there: a figure of the same runs
     what = "one line"           kind = "table", "figure", "lemma", "section"
     drawing = true              there is nothing to measure
     seeds = 3
@@ -145,7 +145,7 @@ def _read(path: Path) -> Protocol:
     if header.runs_of:
         require(path.stem != header.runs_of, f"runs_of={header.runs_of}: is this file")
         inherited = _with_common(path.with_name(f"{header.runs_of}.toml"))
-        for key in ("base", "rows", "columns", *SCALES):
+        for key in ("base", "rows", "columns", "answers", *SCALES):
             if key in inherited:
                 values.setdefault(key, inherited[key])
         if "seeds" not in header_values:

@@ -2,7 +2,8 @@
 
 by value     A run with nothing shrunk, or a computed number, against a printed one. `holds` if they differ by no more
              than the tolerance of the metric, or the rounding of the printed number if that is more, plus the larger of
-             the two spreads. For a computed number the tolerance is the rounding alone.
+             the two spreads. For a computed number the tolerance is the rounding alone, unless its protocol says more.
+             A number that the paper only bounds holds if it is within the bound.
 by order     At a smaller scale values cannot be equal; the order of the rows in a column can. Two rows are compared if
              the paper prints values for both that differ by more than their spreads and the tolerance. Ours `agree` if
              they differ the same way by more than our margin, are `reversed` if they differ the other way by more than
@@ -65,6 +66,12 @@ def margin_of(metric: str, ours: Sequence[Ours]) -> float:
 def by_value(theirs: Printed, ours: Ours, tolerance: float) -> Verdict:
     allowed = max(tolerance, theirs.rounding) + max(theirs.spread, ours.spread)
     return "holds" if abs(ours.value - theirs.value) <= allowed * (1 + 1e-9) else "does not hold"
+
+
+def by_bound(theirs: Printed, ours: Ours, wanted: Literal["<", ">"]) -> Verdict:
+    """A number that the paper only bounds: at most, or at least, the printed one."""
+    beyond = ours.value - theirs.value if wanted == "<" else theirs.value - ours.value
+    return "holds" if beyond <= 1e-9 * abs(theirs.value) else "does not hold"
 
 
 def sign(left: Ours, right: Ours, metric: str) -> int:
