@@ -135,7 +135,18 @@ def as_record(found: Standing) -> dict[str, Any]:
     }
 
 
-HEADINGS = ("method", "score", "gap closed", "level with best", "MB to 50%", "MB to 80%", "MB once", "MB", "CPU s", "seeds")
+HEADINGS = (
+    "method",
+    "score",
+    "gap closed",
+    "level with best",
+    "MB to 50%",
+    "MB to 80%",
+    "MB once",
+    "MB",
+    "CPU s",
+    "seeds",
+)
 
 
 def cells(row: Row) -> list[str]:

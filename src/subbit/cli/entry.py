@@ -19,6 +19,7 @@ from subbit.cli.bench import OWN_WORDS, bench
 from subbit.cli.export_command import export
 from subbit.cli.flower_commands import flower_app
 from subbit.cli.options import PluginFiles
+from subbit.cli.paper_command import paper
 from subbit.cli.params import params
 from subbit.cli.predict_command import predict
 from subbit.cli.zampling_commands import zampling_app
@@ -39,6 +40,7 @@ app.command()(export)
 app.command(context_settings=OWN_WORDS)(bench)
 app.command()(params)
 app.command()(arena)
+app.command()(paper)
 app.command()(domain_gap)
 # No emoji: `model=net:key:` in an error is no key.
 console = Console(emoji=False)

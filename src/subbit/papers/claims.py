@@ -73,6 +73,8 @@ class Computed:
     reading: str = ""
     sign: Literal["=", "<", ">"] = "="
     """The paper says that it is the printed number, or at most or at least that."""
+    alternative: bool = False
+    """Another reading than the one that holds: shown, but the table's verdict does not depend on it."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,10 @@ class Claims:
     computed: tuple[Computed, ...]
     impossible: tuple[Impossible, ...]
     answers: tuple[Answer, ...]
-    names: tuple[str, ...] = ("printed", "means", "derived", "relations", "readings", "computed", "impossible", "answers", "times")
+
+
+NAMES = ("printed", "means", "derived", "relations", "readings", "computed", "impossible", "answers", "times")
+"""Tables of a protocol that are claims."""
 
 
 def read_claims(values: Mapping[str, Any], rows: Sequence[str], columns: Sequence[str]) -> Claims:
@@ -116,33 +121,35 @@ def read_claims(values: Mapping[str, Any], rows: Sequence[str], columns: Sequenc
             replace(each, value=each.value.times(float(values.get("times", {}).get(each.metric, 1))))
             for each in (*_printed(values.get("printed", {}), rows, columns), *_means(values.get("means", {}), rows))
         ),
-        *(
-            tuple(_build(kind, given, f"[[{key}]]") for given in values.get(key, []))
-            for key, kind in (("derived", Derived), ("relations", Relation), ("readings", Reading))
-        ),
-        *(
-            tuple(_build(kind, given, f"[[{key}]]") for given in values.get(key, []))
-            for key, kind in (("computed", Computed), ("impossible", Impossible), ("answers", Answer))
-        ),
+        _all(Derived, values, "derived"),
+        _all(Relation, values, "relations"),
+        _all(Reading, values, "readings"),
+        _all(Computed, values, "computed"),
+        _all(Impossible, values, "impossible"),
+        _all(Answer, values, "answers"),
     )
     for derived in found.derived:
         _known(f"[[derived]] {derived.says}", [derived.left, derived.right], rows)
-        require(len(derived.printed) == len(columns), f"[[derived]] {derived.says}: needs {len(columns)} printed values")
+        _known(f"[[derived]] {derived.says}: metric", [derived.metric], [*METRICS])
+        require(
+            len(derived.printed) == len(columns), f"[[derived]] {derived.says}: needs {len(columns)} printed values"
+        )
     for relation in found.relations:
         where = f"[[relations]] {relation.says}"
+        _known(f"{where}: metric", [relation.metric], [*METRICS])
         for reference in (relation.left, relation.right):
             row, _, column = reference.partition("@")
             _known(where, [row] if row else [], rows)
             _known(where, [column] if column else [], columns)
     for reading in found.readings:
         _known(f"[[readings]] {reading.id}", reading.rows, rows)
+        _known(f"[[readings]] {reading.id}: metric", [reading.metric], [*METRICS])
         _known(f"[[readings]] {reading.id}", [reading.column], columns)
     for answer in found.answers:
         _known("[[answers]]", [answer.row], rows)
         _known("[[answers]]", [answer.column], columns)
-    for claim in (*found.derived, *found.relations, *found.readings, *found.answers):
-        _known(f"metric of {type(claim).__name__.lower()}", [claim.metric], [*METRICS])
-    for text in (each.printed for each in (*found.readings, *found.computed)):
+        _known("[[answers]] metric", [answer.metric], [*METRICS])
+    for text in [each.printed for each in found.readings] + [each.printed for each in found.computed]:
         printed(text)
     return found
 
@@ -155,9 +162,13 @@ def _printed(tables: Mapping[str, Any], rows: Sequence[str], columns: Sequence[s
             where = f"[printed.{metric}] {row}"
             _known(where, [row], rows)
             listed = [texts] if isinstance(texts, str) else texts
-            require(len(listed) == len(columns), f"{where}: {len(listed)} values; needs {len(columns)}, one for each column")
+            require(
+                len(listed) == len(columns), f"{where}: {len(listed)} values; needs {len(columns)}, one for each column"
+            )
             found += [
-                Printing(row, column, metric, printed(text)) for column, text in zip(columns, listed, strict=True) if text
+                Printing(row, column, metric, printed(text))
+                for column, text in zip(columns, listed, strict=True)
+                if text
             ]
     return found
 
@@ -176,6 +187,10 @@ def _known(where: str, names: Sequence[str], among: Sequence[str]) -> None:
     for name in names:
         if name not in among:
             raise ConfigError(f"{where}: no {name!r}: {nearest(name, [*among])}")
+
+
+def _all(kind: type[Made], values: Mapping[str, Any], key: str) -> tuple[Made, ...]:
+    return tuple(_build(kind, given, f"[[{key}]]") for given in values.get(key, []))
 
 
 def _build(kind: type[Made], given: Any, where: str) -> Made:

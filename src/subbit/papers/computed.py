@@ -92,7 +92,7 @@ def pruned_network_mb(model: str, shape: list[int], classes: int, layers: int, k
     """With this share of the weights of the last layers kept, as floats, without the cost of their positions."""
     weights = [each.numel() for each in _built_in(model, shape, classes) if each.ndim > 1]
     dropped = (1 - keep) * sum(weights[-layers:])
-    return (network_parameters(model, shape, classes) - dropped) * FLOAT_BYTES / MEGABYTE
+    return float(network_parameters(model, shape, classes) - dropped) * FLOAT_BYTES / MEGABYTE
 
 
 @computed
@@ -108,14 +108,13 @@ def transmission_hours(megabytes: float, rounds: int, megabytes_per_second: floa
 def filter_bits_per_key(keys: int, kind: str = "bfuse", bits: int = 8, arity: int = 4) -> float:
     """Of a real filter of so many random keys, its header included."""
     from subbit.codecs import Shared, make_codec
+    from subbit.codecs.packed import pack_bits
 
-    size = 64 * keys
-    chosen = np.random.default_rng(0).choice(size, keys, replace=False)
+    size = 16 * keys
+    flipped = np.zeros(size, dtype=bool)
+    flipped[np.random.default_rng(0).choice(size, keys, replace=False)] = True
     options: dict[str, Any] = {"bits": bits, "arity": arity} if kind == "bfuse" else {"bits": bits}
-    codec = make_codec(kind, **options)
-    payload = np.zeros(size, dtype=bool)
-    payload[np.sort(chosen)] = True
-    return 8 * len(codec.encode(payload, Shared(size))) / keys
+    return 8 * len(make_codec(kind, **options).encode(pack_bits(flipped), Shared(size))) / keys
 
 
 @computed
@@ -141,7 +140,7 @@ def false_share(bpp: float, bits_per_key: float = 8.62, bits: int = 8) -> float:
     """Share of the flips that a server reads out of a filter which no client meant."""
     sent = bpp / bits_per_key
     false = (1 - sent) / 2**bits
-    return false / (sent + false)
+    return float(false / (sent + false))
 
 
 @computed

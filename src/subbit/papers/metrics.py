@@ -23,7 +23,7 @@ def _times_less(key: str) -> Callable[[Run], float | None]:
 
     def found(run: Run) -> float | None:
         sent = run.get(key)
-        return FLOAT_BYTES * run["parameters"] * run["participants"] * run["rounds"] / sent if sent else None
+        return float(FLOAT_BYTES * run["parameters"] * run["participants"] * run["rounds"] / sent) if sent else None
 
     return found
 
@@ -34,9 +34,11 @@ def _volume(run: Run) -> float | None:
     if not scores or not run.get("rounds"):
         return None
     reached = next(
-        place for place, score in enumerate(run["score_by_round"], 1) if score is not None and score >= NEAR_PEAK * max(scores)
+        place
+        for place, score in enumerate(run["score_by_round"], 1)
+        if score is not None and score >= NEAR_PEAK * max(scores)
     )
-    return float(run["uplink_bytes"]) * reached / run["rounds"] / 1e6
+    return float(run["uplink_bytes"]) * reached / float(run["rounds"]) / 1e6
 
 
 def _gap(run: Run) -> float | None:
@@ -64,6 +66,10 @@ METRICS: dict[str, Callable[[Run], float | None]] = {
     "deviation": _plain("deviation"),
 }
 UNITS = {"bpp": "bits per parameter, up", "down_bpp": "bits per parameter, down", "bytes": "bytes, both ways"}
-UNITS |= {"savings_up": "times less, up", "savings_down": "times less, down", "volume": "MB up to 99% of the best score"}
+UNITS |= {
+    "savings_up": "times less, up",
+    "savings_down": "times less, down",
+    "volume": "MB up to 99% of the best score",
+}
 UNITS |= {"seconds": "CPU seconds", "accuracy": "% correct", "expected": "% correct, expected network"}
 UNITS |= {"sampled": "% correct, mean of sampled networks", "discretised": "% correct, p rounded"}

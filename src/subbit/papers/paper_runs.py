@@ -29,7 +29,15 @@ NO_MATTER = ("name", "folder", "workers", "cache_gb", "plugins")
 KEPT = (
     *("score_name", "score", "score_before", "score_expected", "score_sampled", "score_thresholded", "score_by_round"),
     *("uplink_bpp", "downlink_bpp", "uplink_bytes", "downlink_bytes", "one_off_bytes", "total_bytes", "parameters"),
-    *("participants", "clients", "rounds", "split", "flips_kept_per_upload", "false_flips_per_upload", "failed_clients"),
+    *(
+        "participants",
+        "clients",
+        "rounds",
+        "split",
+        "flips_kept_per_upload",
+        "false_flips_per_upload",
+        "failed_clients",
+    ),
     *("sensitivity", "deviation"),
 )
 Found = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,18 @@ from subbit.papers.metrics import METRICS
 from subbit.papers.paper_runs import planned, read_runs
 from subbit.papers.printed import Printed, printed
 from subbit.papers.protocols import Protocol
-from subbit.papers.verdicts import Ours, Verdict, by_bound, by_order, by_relation, by_value, counted, of_table, pair, tolerance_of
+from subbit.papers.verdicts import (
+    Ours,
+    Verdict,
+    by_bound,
+    by_order,
+    by_relation,
+    by_value,
+    counted,
+    of_table,
+    pair,
+    tolerance_of,
+)
 
 Values = dict[tuple[str, str, str], Ours]
 """By row, column and metric."""
@@ -33,6 +44,8 @@ class Cell:
     seeds: int
     verdict: Verdict
     why: str = ""
+    counts: bool = True
+    """False for readings: they ask which one is right, and do not decide about the table."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +57,11 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        return of_table(cell.verdict for cell in self.cells)
+        return of_table(cell.verdict for cell in self.cells if cell.counts)
 
     @property
     def counts(self) -> str:
-        return counted(cell.verdict for cell in self.cells)
+        return counted(cell.verdict for cell in self.cells if cell.counts)
 
     def as_record(self) -> dict[str, Any]:
         protocol = self.protocol
@@ -61,10 +74,14 @@ def judged(protocol: Protocol, scale: str, results: Path, root: Path) -> Judged:
     """From the results at this scale, and what was committed elsewhere under `root`."""
     values = our_values(protocol, scale, results, root)
     answered = {
-        part.strip() for answer in protocol.answers if scale == "cpu" for part in answer.shrunk.split(";") if answer.shrunk
+        part.strip()
+        for answer in protocol.answers
+        if scale == "cpu"
+        for part in answer.shrunk.split(";")
+        if answer.shrunk
     }
-    run = {(row, column) for row, column, _ in values}
-    own = protocol.scales[scale].shrunk if scale in protocol.scales and run else ()
+    run = any(value.source == "runs" for value in values.values())
+    own = protocol.scales[scale].shrunk if run else ()
     cells = (
         *_printed_cells(protocol, values),
         *(cell for derived in protocol.derived for cell in _differences(protocol, derived, values)),
@@ -137,7 +154,9 @@ def _value_verdict(protocol: Protocol, printing: Printing, ours: Ours, values: V
     tolerance = tolerance_of(printing.metric, printing.value.value, protocol.tolerance)
     if not ours.shrunk:
         beyond = ours.value - printing.value.value
-        return by_value(printing.value, ours, tolerance), f"ours is {abs(beyond):.3g} {'higher' if beyond > 0 else 'lower'}"
+        return by_value(
+            printing.value, ours, tolerance
+        ), f"ours is {abs(beyond):.3g} {'higher' if beyond > 0 else 'lower'}"
     others = [
         (other, values[key])
         for other in protocol.printed
@@ -208,6 +227,8 @@ def _relation(protocol: Protocol, relation: Relation, values: Values) -> Cell:
     if verdict == "not run" and missing:
         verdict = "cannot be run here"
     where = f"{len(pairs)} compared" if pairs else missing
+    if len(pairs) == 1:
+        where = f"{pairs[0][0].value:.4g} against {pairs[0][1].value:.4g}"
     seeds = min((each.seeds for both in pairs for each in both), default=0)
     return Cell("relation", relation.says, relation.metric, "", None, 0.0, seeds, verdict, where)
 
@@ -228,27 +249,30 @@ def _pairs(protocol: Protocol, relation: Relation) -> Iterator[tuple[tuple[str, 
 def _reading(protocol: Protocol, reading: Reading, values: Values) -> Iterator[Cell]:
     """Each row against the number that it should explain. At a smaller scale: which one is nearest."""
     theirs = printed(reading.printed)
-    known = {row: values[row, reading.column, reading.metric] for row in reading.rows if (row, reading.column, reading.metric) in values}
+    keys = {row: (row, reading.column, reading.metric) for row in reading.rows}
+    known = {row: values[key] for row, key in keys.items() if key in values}
     nearest = min(known, key=lambda row: abs(known[row].value - theirs.value)) if len(known) > 1 else None
     for row in reading.rows:
         says = f"{reading.id}: {reading.says}: {row}"
         if row not in known:
             missing = protocol.missing(row, reading.column)
             verdict: Verdict = "cannot be run here" if missing else "not run"
-            yield Cell("reading", says, reading.metric, reading.printed, None, 0.0, 0, verdict, missing)
+            yield Cell("reading", says, reading.metric, reading.printed, None, 0.0, 0, verdict, missing, False)
             continue
         ours = known[row]
         tolerance = tolerance_of(reading.metric, theirs.value, protocol.tolerance)
         verdict = "undecided" if ours.shrunk else by_value(theirs, ours, tolerance)
         why = "" if nearest is None else ("the nearest reading" if row == nearest else f"further away than {nearest}")
-        yield _cell("reading", says, reading.metric, theirs, ours, verdict, why)
+        yield replace(_cell("reading", says, reading.metric, theirs, ours, verdict, why), counts=False)
 
 
 def _computed(claim: Computed) -> Cell:
     theirs = printed(claim.printed)
     ours = Ours(claim.times * compute(claim.function, claim.options), shrunk=False, source=claim.function)
     verdict = by_value(theirs, ours, claim.tolerance) if claim.sign == "=" else by_bound(theirs, ours, claim.sign)
-    return _cell("computed", claim.says, "computed", theirs, ours, verdict, claim.reading)
+    cell = _cell("computed", claim.says, "computed", theirs, ours, verdict, claim.reading)
+    bound = {"=": "", "<": "at most ", ">": "at least "}[claim.sign]
+    return replace(cell, printed=bound + claim.printed, counts=not claim.alternative)
 
 
 def _impossible(protocol: Protocol) -> Iterator[Cell]:

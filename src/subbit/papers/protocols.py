@@ -1,27 +1,27 @@
 """Protocols of the papers' tables and figures: experiments/papers/NNN/NAME.toml, one file for each.
 
-    from = "common"             another file of the folder, whose keys hold where this one has none
-    runs_of = "table-2"         take rows, columns, runs and answers from there: a figure of the same runs
-    what = "one line"           kind = "table", "figure", "lemma", "section"
-    drawing = true              there is nothing to measure
-    seeds = 3
-    [base]                      keys of all runs, as in the file of a run: the paper's own protocol
-    [rows.NAME]                 run = a contender; reading = "D7", if the row is one reading of a contradiction;
-                                missing = why it cannot be run; via = another way to a result
-    [columns.NAME]              keys of the runs of this column; missing, as above
-    [printed.METRIC]            ROW = ["93.50 ±0.019", ...], in the order of the columns, "" where nothing is printed
-    [means.METRIC]              ROW = "85.44": printed as the mean over all columns
-    [[derived]]                 says, metric, left, op (minus, over), right, printed: differences or ratios of rows
-    [[relations]]               says, metric, left, sign (<, >, ~), right, within: rows, `ROW@COLUMN` or `@COLUMN`
-    [[readings]]                id, says, metric, column, printed, rows: which of the rows explains the number
-    [[computed]]                says, function, options, printed, times: a number that needs no run (computed.py)
-    [[impossible]]              says, printed, why
-    [[answers]]                 row, column, metric, file, at, times, spread_at, seeds, shrunk: a committed result
-    [tolerance]                 METRIC = number, see verdicts.py
-    [times]                     METRIC = 100, where the paper prints shares and we have percent
-    [paper] [cpu] [smoke]       shrunk = what was made smaller, in words; seeds; only_rows, only_columns: run only these;
-                                none = why nothing is run; keys that replace those above: [cpu.base] for all runs,
-                                [cpu.columns.NAME] for a column, [cpu.words.NAME] for a row
+from = "common"             another file of the folder, whose keys hold where this one has none
+runs_of = "table-2"         take rows, columns, runs and answers from there: a figure of the same runs
+what = "one line"           kind = "table", "figure", "lemma", "section"
+drawing = true              there is nothing to measure
+seeds = 3
+[base]                      keys of all runs, as in the file of a run: the paper's own protocol
+[rows.NAME]                 run = a contender; reading = "D7", if the row is one reading of a contradiction;
+                            missing = why it cannot be run; via = another way to a result
+[columns.NAME]              keys of the runs of this column; missing, as above
+[printed.METRIC]            ROW = ["93.50 ±0.019", ...], in the order of the columns, "" where nothing is printed
+[means.METRIC]              ROW = "85.44": printed as the mean over all columns
+[[derived]]                 says, metric, left, op (minus, over), right, printed: differences or ratios of rows
+[[relations]]               says, metric, left, sign (<, >, ~), right, within: rows, `ROW@COLUMN` or `@COLUMN`
+[[readings]]                id, says, metric, column, printed, rows: which of the rows explains the number
+[[computed]]                says, function, options, printed, times: a number that needs no run (computed.py)
+[[impossible]]              says, printed, why
+[[answers]]                 row, column, metric, file, at, times, spread_at, seeds, shrunk: a committed result
+[tolerance]                 METRIC = number, see verdicts.py
+[times]                     METRIC = 100, where the paper prints shares and we have percent
+[paper] [cpu] [smoke]       shrunk = what was made smaller, in words; seeds; only_rows, only_columns: run only these;
+                            none = why nothing is run; keys that replace those above: [cpu.base] for all runs,
+                            [cpu.columns.NAME] for a column, [cpu.words.NAME] for a row
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any, Literal, TypeVar
 from subbit.config.resolve import read_toml
 from subbit.core.errors import ConfigError
 from subbit.core.values import build, nearest, require
-from subbit.papers.claims import Answer, Computed, Derived, Impossible, Printing, Reading, Relation, read_claims
+from subbit.papers.claims import NAMES, Answer, Computed, Derived, Impossible, Printing, Reading, Relation, read_claims
 
 SCALES = ("paper", "cpu", "smoke")
 PARTS = ("base", "rows", "columns", "printed", "means", "tolerance")
@@ -156,7 +156,7 @@ def _read(path: Path) -> Protocol:
     if rows and not columns:
         columns = {"": {}}
     claims = read_claims(values, [*rows], [*columns])
-    known = {*PARTS, *SCALES, *claims.names, "from"}
+    known = {*PARTS, *SCALES, *NAMES, "from"}
     for key, value in values.items():
         if isinstance(value, dict | list) and key not in known:
             raise ConfigError(f"unknown table [{key}]: {nearest(key, sorted(known))}")
@@ -209,5 +209,5 @@ def _scale(name: str, given: Mapping[str, Any], rows: Mapping[str, Any], columns
     for key, names, among in checks:
         for each in names():
             require(each in among, f"[{name}] {key}: no {each!r}: {nearest(each, [*among])}")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     return Scale(**values)

@@ -95,7 +95,9 @@ def by_order(pairs: Iterable[int | None]) -> Verdict:
     return "holds in shape" if 1 in found else "undecided"
 
 
-def by_relation(pairs: Iterable[tuple[Ours, Ours]], metric: str, wanted: Literal["<", ">", "~"], within: float) -> Verdict:
+def by_relation(
+    pairs: Iterable[tuple[Ours, Ours]], metric: str, wanted: Literal["<", ">", "~"], within: float
+) -> Verdict:
     """`~`: they differ by no more than `within` plus the margin. For the others `within` is how much is forgiven."""
     pairs = list(pairs)
     if not pairs:
