@@ -164,7 +164,7 @@ def missing_runs(folder: Path, protocols: Iterable[Protocol], scale: str, seeds:
 
 
 def make_run(folder: Path, run: PaperRun, how: Callable[[Settings], Mapping[str, Any]] | None = None) -> Found:
-    """Make it and add it to the record. A run that fails on purpose is a result too: its error."""
+    """Make it and add it to the record. The error of a run that cannot be made is returned, not kept."""
     started, computed = time.monotonic(), _computed()
     found: Found = {"row": run.row, "column": run.column, "seed": run.seed, "fingerprint": run.fingerprint}
     try:
@@ -173,7 +173,7 @@ def make_run(folder: Path, run: PaperRun, how: Callable[[Settings], Mapping[str,
     except SubbitError as error:
         found["error"] = str(error)
     found |= {"wall": round(time.monotonic() - started, 1), "cpu": round(_computed() - computed, 1)}
-    if "error" in found and run.scale != "smoke":
+    if "error" in found:
         return found  # E.g. a data set that is not there: the next call tries again.
     path = record_path(folder, run.protocol, run.scale)
     known = [each for each in read_runs(folder, run.protocol, run.scale) if each["fingerprint"] != run.fingerprint]
