@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from subbit.papers.paper_runs import read_runs
 from subbit.papers.paper_tables import Cell, Judged, judged
 from subbit.papers.protocols import Protocol
+from subbit.papers.verdicts import MEASURED
 
 
 def best_known(protocol: Protocol, results: Path, root: Path) -> Judged:
-    """Smoke runs only show that something runs, and are never a result."""
-    scale = "paper" if read_runs(results, protocol, "paper") else "cpu"
-    return judged(protocol, scale, results, root)
+    """Value by value. Smoke runs only show that something runs, and are never a result."""
+    whole, small = (judged(protocol, scale, results, root) for scale in ("paper", "cpu"))
+    cells = tuple(
+        first if first.verdict in MEASURED else second for first, second in zip(whole.cells, small.cells, strict=True)
+    )
+    used = {cell.scale for cell in cells if cell.scale and cell.kind != "computed"}
+    shrunk = small.shrunk if "cpu" in used else ()
+    return Judged(protocol, " and ".join(sorted(used, reverse=True)) or "paper", cells, shrunk)
 
 
 def ours_text(cell: Cell) -> str:

@@ -17,6 +17,7 @@ from subbit.papers.paper_runs import planned, read_runs
 from subbit.papers.printed import Printed, printed
 from subbit.papers.protocols import Protocol
 from subbit.papers.verdicts import (
+    MEASURED,
     Ours,
     Verdict,
     by_bound,
@@ -44,6 +45,8 @@ class Cell:
     seeds: int
     verdict: Verdict
     why: str = ""
+    scale: str = ""
+    """At which it was measured."""
     counts: bool = True
     """False for readings: they ask which one is right, and do not decide about the table."""
 
@@ -73,15 +76,12 @@ class Judged:
 def judged(protocol: Protocol, scale: str, results: Path, root: Path) -> Judged:
     """From the results at this scale, and what was committed elsewhere under `root`."""
     values = our_values(protocol, scale, results, root)
-    answered = {
-        part.strip()
-        for answer in protocol.answers
-        if scale == "cpu"
-        for part in answer.shrunk.split(";")
-        if answer.shrunk
-    }
     run = any(value.source == "runs" for value in values.values())
-    own = protocol.scales[scale].shrunk if run else ()
+    shrunk = [*protocol.scales[scale].shrunk] if run else []
+    used = {value.source for value in values.values()}
+    for answer in protocol.answers:
+        if answer.file in used and _scale_of(answer) == scale and answer.shrunk:
+            shrunk += answer.shrunk.split("; ")
     cells = (
         *_printed_cells(protocol, values),
         *(cell for derived in protocol.derived for cell in _differences(protocol, derived, values)),
@@ -90,16 +90,25 @@ def judged(protocol: Protocol, scale: str, results: Path, root: Path) -> Judged:
         *(_computed(each) for each in protocol.computed),
         *_impossible(protocol),
     )
-    return Judged(protocol, scale, cells, tuple(dict.fromkeys((*own, *sorted(answered)))))
+    placed = tuple(replace(cell, scale=scale if cell.verdict in MEASURED else "") for cell in cells)
+    return Judged(protocol, scale, placed, tuple(dict.fromkeys(shrunk)))
+
+
+def _scale_of(answer: Answer) -> str:
+    return "cpu" if answer.shrunk else "paper"
 
 
 def our_values(protocol: Protocol, scale: str, results: Path, root: Path) -> Values:
+    """Of runs and, in columns without any, of other committed results: values of two jobs are never compared."""
+    found = _run_values(protocol, scale, results) if scale in protocol.scales else {}
+    columns = {column for _, column, _ in found}
+    answers = [answer for answer in protocol.answers if _scale_of(answer) == scale and answer.column not in columns]
+    return {**found, **{(answer.row, answer.column, answer.metric): _answer(answer, root) for answer in answers}}
+
+
+def _run_values(protocol: Protocol, scale: str, results: Path) -> Values:
     found: Values = {}
-    if scale == "cpu":
-        found |= {(answer.row, answer.column, answer.metric): _answer(answer, root) for answer in protocol.answers}
-    if scale not in protocol.scales:
-        return found
-    known = {run["fingerprint"]: run for run in read_runs(results, protocol, scale) if "error" not in run}
+    known = {run["fingerprint"]: run for run in read_runs(results, protocol, scale)}
     if not known:
         return found
     shrunk = bool(protocol.scales[scale].shrunk)
@@ -257,7 +266,7 @@ def _reading(protocol: Protocol, reading: Reading, values: Values) -> Iterator[C
         if row not in known:
             missing = protocol.missing(row, reading.column)
             verdict: Verdict = "cannot be run here" if missing else "not run"
-            yield Cell("reading", says, reading.metric, reading.printed, None, 0.0, 0, verdict, missing, False)
+            yield Cell("reading", says, reading.metric, reading.printed, None, 0.0, 0, verdict, missing, counts=False)
             continue
         ours = known[row]
         tolerance = tolerance_of(reading.metric, theirs.value, protocol.tolerance)
