@@ -35,7 +35,9 @@ def summary(results: dict[str, Any]) -> str:
     """How many values of each paper have which verdict."""
     rows = []
     for paper, title in TITLES.items():
-        cells = [cell for each in results["found"] if each.protocol.paper == paper for cell in each.cells if cell.counts]
+        cells = [
+            cell for each in results["found"] if each.protocol.paper == paper for cell in each.cells if cell.counts
+        ]
         counts = Counter(cell.verdict for cell in cells)
         rows.append([f"{paper}, {title.partition(':')[0]}", *(str(counts[each]) for each in VERDICTS), str(len(cells))])
     rows.append(["all", *(str(sum(int(row[place]) for row in rows)) for place in range(1, len(VERDICTS) + 2))])
@@ -69,7 +71,9 @@ def _protocol(found: Judged, rates: dict[str, Any]) -> str:
     if shown:
         headings = ["what", "printed", "ours", "verdict", ""]
         lines.append(SECTIONS["table"](headings, [_row(cell) for cell in shown]))
-    lines += [_left(found.cells, verdict) for verdict in NO_ANSWER if any(cell.verdict == verdict for cell in found.cells)]
+    lines += [
+        _left(found.cells, verdict) for verdict in NO_ANSWER if any(cell.verdict == verdict for cell in found.cells)
+    ]
     return "\n\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from subbit.papers.verdicts import (
     by_value,
     counted,
     margin_of,
+    nearness,
     of_table,
     pair,
     tolerance_of,
@@ -113,3 +114,14 @@ def test_a_table_is_as_good_as_its_worst_value() -> None:
     assert of_table(["not run", "cannot be run here"]) == "not run"
     assert of_table(["cannot be run here"]) == "cannot be run here"
     assert counted(["holds", "not run", "holds"]) == "2 holds, 1 not run"
+
+
+def test_a_reading_is_nearest_only_beyond_the_margin() -> None:
+    theirs = printed("90.0")
+    near, far, level = Ours(89.0, 0.5, 3), Ours(80.0, 0.5, 3), Ours(90.8, 0.5, 3)
+    assert nearness({"a": near, "b": far}, theirs, "accuracy") == {
+        "a": "the nearest reading",
+        "b": "further away than a",
+    }
+    assert nearness({"a": near, "b": level}, theirs, "accuracy") == dict.fromkeys("ab", "no nearer than another")
+    assert nearness({"a": near}, theirs, "accuracy") == {"a": ""}

@@ -25,6 +25,7 @@ from subbit.papers.verdicts import (
     by_relation,
     by_value,
     counted,
+    nearness,
     of_table,
     pair,
     tolerance_of,
@@ -260,7 +261,7 @@ def _reading(protocol: Protocol, reading: Reading, values: Values) -> Iterator[C
     theirs = printed(reading.printed)
     keys = {row: (row, reading.column, reading.metric) for row in reading.rows}
     known = {row: values[key] for row, key in keys.items() if key in values}
-    nearest = min(known, key=lambda row: abs(known[row].value - theirs.value)) if len(known) > 1 else None
+    words = nearness(known, theirs, reading.metric) if known else {}
     for row in reading.rows:
         says = f"{reading.id}: {reading.says}: {row}"
         if row not in known:
@@ -271,8 +272,7 @@ def _reading(protocol: Protocol, reading: Reading, values: Values) -> Iterator[C
         ours = known[row]
         tolerance = tolerance_of(reading.metric, theirs.value, protocol.tolerance)
         verdict = "undecided" if ours.shrunk else by_value(theirs, ours, tolerance)
-        why = "" if nearest is None else ("the nearest reading" if row == nearest else f"further away than {nearest}")
-        yield replace(_cell("reading", says, reading.metric, theirs, ours, verdict, why), counts=False)
+        yield replace(_cell("reading", says, reading.metric, theirs, ours, verdict, words[row]), counts=False)
 
 
 def _computed(claim: Computed) -> Cell:

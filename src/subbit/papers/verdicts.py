@@ -12,6 +12,7 @@ by order     At a smaller scale values cannot be equal; the order of the rows in
 relation     "A is below B", in every column where both were run: `does not hold` if it is reversed by more than the
              margin anywhere; `undecided` if it is within the margin everywhere; else it `holds`, at a smaller scale
              `in shape`.
+reading      Which of several rows explains a printed number: `nearness` says so only beyond the margin.
 margin       What two of our values may differ by chance: the larger of their standard deviations over seeds; with one
              seed, a fixed number, since then the spread is unknown.
 table        The worst of its values: `does not hold` if one does not; else `holds` if all that were measured do, else
@@ -110,6 +111,18 @@ def by_relation(
     if any(each < 0 for each in signs):
         return "does not hold"
     return found if any(signs) else "undecided"
+
+
+def nearness(readings: Mapping[str, Ours], theirs: Printed, metric: str) -> dict[str, str]:
+    """Which of several readings is nearest to a printed number, in words; within the margin none is."""
+    far = {name: abs(ours.value - theirs.value) for name, ours in readings.items()}
+    first, *others = sorted(far, key=lambda name: far[name])
+    if not others:
+        return {first: ""}
+    margins = {name: margin_of(metric, (readings[first], readings[name])) for name in others}
+    level = [name for name in others if far[name] - far[first] <= margins[name]]
+    found = {name: f"further away than {first}" for name in others if name not in level}
+    return {**found, **dict.fromkeys((first, *level), "no nearer than another" if level else "the nearest reading")}
 
 
 def of_table(verdicts: Iterable[Verdict]) -> Verdict:
