@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"core", "codecs", "sets", "data", "models", "methods", "config"},
     "export": {"core", "codecs", "data", "objectives", "models", "peft", "methods", "runtime"},
     "flower": {"core", "codecs", "wire", "objectives", "models", "config", "runtime"},
-    "papers": {"core", "wire", "data", "models", "maps", "methods", "config", "runtime", "report"},
+    "papers": {*("core", "codecs", "wire", "data", "models", "peft", "maps", "methods", "config", "runtime", "report")},
     "arena": {"core", "config", "runtime", "report"},
     "pages": {"core", "wire", "config", "runtime", "report", "arena"},
     "board": {"core", "config", "runtime", "report", "pages"},

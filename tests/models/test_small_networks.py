@@ -7,7 +7,7 @@ from subbit.models.load_model import SMALL_MODELS, load_classifier, model_names
 from subbit.models.small import Conv4, Conv6, Conv10, Mlp
 
 SHAPES = {
-    **dict.fromkeys(("mlp", "mnistfc", "mlp-small", "conv4"), (1, 28, 28)),
+    **dict.fromkeys(("mlp", "mnistfc", "mlp-small", "conv2", "conv4", "row-lstm"), (1, 28, 28)),
     "har-mlp": (561,),
     "char-lstm": (20,),
     "next-char": (80,),

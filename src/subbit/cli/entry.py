@@ -20,6 +20,7 @@ from subbit.cli.flower_commands import flower_app
 from subbit.cli.init_command import init
 from subbit.cli.list_command import list_
 from subbit.cli.look_commands import check, compile_, inspect, show
+from subbit.cli.paper_command import paper
 from subbit.cli.params import params
 from subbit.cli.predict_command import predict
 from subbit.cli.report_command import report
@@ -47,6 +48,7 @@ app.command()(check)
 app.command()(doctor)
 app.command()(params)
 app.command()(arena)
+app.command()(paper)
 app.command()(board)
 app.command(context_settings=OWN_WORDS)(bench)
 app.command(name="compile")(compile_)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from subbit.core.errors import ConfigError
@@ -43,6 +44,12 @@ def split_names(text: str | None) -> list[str]:
 
 def field_types(schema: type) -> dict[str, Any]:
     """Name and declared type of the fields that a user may set."""
+    return dict(_field_types(schema))
+
+
+@cache
+def _field_types(schema: type) -> dict[str, Any]:
+    """Evaluating annotations takes a millisecond, and resolving a run asks for some hundred of them."""
     hints = get_type_hints(schema)
     return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
 

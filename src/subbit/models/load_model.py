@@ -26,7 +26,7 @@ from subbit.models.backbones import read_architecture
 from subbit.models.classifier import Classifier
 from subbit.models.convmixer import ConvMixer, is_convmixer, load_convmixer
 from subbit.models.head_start import kaiming_
-from subbit.models.small import CharLstm, Conv4, Conv6, Conv10, Mlp, SmallConvNet, SmallNetwork
+from subbit.models.small import CharLstm, Conv2, Conv4, Conv6, Conv10, Mlp, RowLstm, SmallConvNet, SmallNetwork
 from subbit.models.vgg import Vgg, VggSmall
 from subbit.models.vit import load_vit, read_sizes
 
@@ -41,6 +41,7 @@ _OURS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
     "mlp": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
     "mnistfc": lambda input_shape, classes: Mlp((prod(input_shape), 300, 100, classes)),
     "mlp-small": lambda input_shape, classes: Mlp((prod(input_shape), 20, 20, classes)),
+    "conv2": Conv2,
     "conv4": Conv4,
     "conv6": Conv6,
     "conv10": Conv10,
@@ -49,6 +50,7 @@ _OURS: dict[str, Callable[[tuple[int, ...], int], SmallNetwork]] = {
     "vgg-small": VggSmall,
     "convmixer": ConvMixer,
     "har-mlp": lambda input_shape, classes: Mlp((prod(input_shape), 1024, 512, classes)),
+    "row-lstm": RowLstm,
     "char-lstm": lambda input_shape, classes: CharLstm(256, classes),
     "next-char": lambda input_shape, classes: CharLstm(80, classes, hidden=128, dense=(512, 192)),
 }
@@ -103,6 +105,7 @@ def model_names() -> list[ModelInfo]:
         ModelInfo("mlp", "784-300-100-10 with ReLU, for inputs of any shape", 266610),
         ModelInfo("mnistfc", "784-300-100-10 of Zampling: as mlp, but pixels from 0 to 1", 266610),
         ModelInfo("mlp-small", "784-20-20-10 of Zampling, pixels from 0 to 1", 16330),
+        ModelInfo("conv2", "two convolutions and a head, of FedMask's table 2, for images (here 1x28x28)", 20490),
         ModelInfo("conv4", "four convolutions of FedPM, three dense layers, for images (here 1x28x28)", 1933258),
         ModelInfo("conv6", "six convolutions of FedPM, three dense layers, for images (here 3x32x32)", 2262602),
         ModelInfo("conv10", "ten convolutions of FedPM, three dense layers, for images (here 3x32x32)", 19173962),
@@ -115,6 +118,7 @@ def model_names() -> list[ModelInfo]:
         ModelInfo(
             "har-mlp", "561-1024-512-6 with ReLU, of FedMask's size, for inputs of any shape (here 561)", 1105418
         ),
+        ModelInfo("row-lstm", "one LSTM layer over the rows of an image, of FedMask's table 2 (here 1x28x28)", 82186),
         ModelInfo("char-lstm", "two LSTM layers over characters, for texts of bytes", 803338),
         ModelInfo(
             "next-char", "two LSTM and three dense layers, for texts of the 80 characters of shakespeare", 369866

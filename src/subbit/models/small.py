@@ -104,6 +104,42 @@ class Conv10(ConvPairs):
         super().__init__((64, 128, 256, 512, 1024), input_shape, classes)
 
 
+class Conv2(SmallNetwork):
+    """Two 3x3 convolutions, each max-pooled by two, and a linear head: the smallest network of FedMask's table 2."""
+
+    def __init__(self, input_shape: Sequence[int], classes: int, widths: Sequence[int] = (16, 32)) -> None:
+        super().__init__()
+        channels, height, width = input_shape
+        if min(height, width) < 4:
+            raise ModelError(f"images of {height}x{width}: two poolings by two need at least 4x4")
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(before, after, 3, padding=1)
+            for before, after in zip([channels, *widths[:-1]], widths, strict=True)
+        )
+        self.head = nn.Linear(widths[-1] * (height // 4) * (width // 4), classes)
+
+    def hidden(self, inputs: Tensor) -> Tensor:
+        hidden = inputs
+        for convolution in self.convolutions:
+            hidden = functional.max_pool2d(functional.relu(convolution(hidden)), 2)
+        return hidden.flatten(1)
+
+
+class RowLstm(SmallNetwork):
+    """Reads an image row by row; the last state of one LSTM layer is classified."""
+
+    def __init__(self, input_shape: Sequence[int], classes: int, hidden: int = 128) -> None:
+        super().__init__()
+        channels, _, width = input_shape
+        self.lstm = nn.LSTM(channels * width, hidden, batch_first=True)
+        self.head = nn.Linear(hidden, classes)
+
+    def hidden(self, inputs: Tensor) -> Tensor:
+        states, _ = self.lstm(inputs.transpose(1, 2).flatten(2))
+        last: Tensor = states[:, -1]
+        return last
+
+
 class SmallConvNet(SmallNetwork):
     """Blocks of convolution, batch normalisation, ReLU and pooling; features are averaged over the image."""
 
