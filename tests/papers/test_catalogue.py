@@ -138,5 +138,5 @@ def test_a_contender_that_does_not_resolve_is_named(tmp_path: Path) -> None:
     path = tmp_path / "000" / "table-1.toml"
     path.parent.mkdir()
     path.write_text('what = "x"\n[rows.mine]\nrun = "fedavg:kapa=1"\n')
-    with pytest.raises(ConfigError, match="table-1.toml: mine, all, paper: unknown key 'kapa'"):
+    with pytest.raises(ConfigError, match=r"table-1\.toml: mine, all, paper: unknown key 'kapa'"):
         _ = planned(read_protocol(path), "paper")[0].settings
