@@ -47,8 +47,8 @@ OTHERS = {
 }
 
 
-def measured(name: str, shape: tuple[int, ...], steps: int = 3) -> float:
-    """The fastest of a few steps."""
+def measured(name: str, shape: tuple[int, ...], steps: int = 3) -> tuple[float, int]:
+    """CPU seconds of an image, by the fastest of a few steps; and the number of weights."""
     network = load_classifier(name, 10, key=0, input_shape=shape)
     count = BATCH.get(name, 64)
     inputs = torch.randint(0, 80, (count, *shape))
@@ -62,14 +62,15 @@ def measured(name: str, shape: tuple[int, ...], steps: int = 3) -> float:
         functional.cross_entropy(network(inputs), labels).backward()
         optimiser.step()
         took.append(time.process_time() - started)
-    return min(took) / count
+    return min(took) / count, sum(parameter.numel() for parameter in network.parameters())
 
 
 def main() -> None:
     torch.set_num_threads(1)
     networks = {}
     for name, shape in SMALL.items():
-        networks[name] = {"seconds_per_image": float(f"{measured(name, shape):.3g}"), "measured": True}
+        seconds, weights = measured(name, shape)
+        networks[name] = {"seconds_per_image": float(f"{seconds:.3g}"), "measured": True, "weights": weights}
         print(name, networks[name]["seconds_per_image"], flush=True)
     networks[CLIP] = {"seconds_per_image": CLIP_SECONDS, "measured": True}
     for name, work in OTHERS.items():

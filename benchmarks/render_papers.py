@@ -63,7 +63,7 @@ def _protocol(found: Judged, rates: dict[str, Any]) -> str:
     lines = [f"{title} **{found.verdict.capitalize()}**: {found.counts}."]
     if header.note:
         lines.append(header.note)
-    if found.shrunk and any(cell.ours is not None and cell.kind != "computed" for cell in found.cells):
+    if found.shrunk:
         lines.append(f"Smaller than in the paper: {'; '.join(found.shrunk)}.")
     cost = f"the runs of {header.runs_of}" if header.runs_of else str(estimate(protocol, "paper", rates))
     lines.append(f"`subbit paper {protocol.paper} {protocol.name}`; with `--scale paper`: {cost}.")

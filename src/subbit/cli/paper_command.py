@@ -87,6 +87,7 @@ def _chosen(known: dict[str, Any], words: list[str]) -> list[Any]:
 
 
 def _list(known: dict[str, Any], results: Path, root: Path, as_json: bool) -> None:
+    progress.print(f"{len(known)} tables and figures; some numbers are computed, which takes seconds", highlight=False)
     from subbit.papers.best_known import best_known
 
     found = [best_known(protocol, results, root) for protocol in known.values()]

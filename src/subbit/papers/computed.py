@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Callable
@@ -24,10 +25,16 @@ def computed(function: Callable[..., float]) -> Callable[..., float]:
 
 
 def compute(name: str, options: dict[str, Any]) -> float:
+    """Once in a process: some need seconds, and a protocol is judged at several scales."""
+    return _compute(name, json.dumps(options, sort_keys=True))
+
+
+@cache
+def _compute(name: str, options: str) -> float:
     if name not in FUNCTIONS:
         raise ConfigError(f"function {name!r}: {nearest(name, [*FUNCTIONS])}")
     try:
-        return float(FUNCTIONS[name](**options))
+        return float(FUNCTIONS[name](**json.loads(options)))
     except TypeError as error:
         raise ConfigError(f"function {name!r}: {error}") from None
 

@@ -41,6 +41,8 @@ SIZES = {
 }
 """Examples to train and to test."""
 EVALUATION_SHARE = 1 / 3
+ENTRY_SECONDS = 4e-9
+"""Zampling: CPU seconds of a step for each entry of Q, from runs of figure 6 of paper 002 with d = 2 and d = 16."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,17 @@ def estimate(protocol: Protocol, scale: str, rates: dict[str, dict[str, Any]]) -
             continue
         if not rate["measured"]:
             scaled.add(settings.run.model)
-        hours += images(settings, *sizes) * rate["seconds_per_image"] / 3600
+        seen = images(settings, *sizes)
+        hours += seen * (rate["seconds_per_image"] + _matrix_seconds(settings, rate)) / 3600
     return Cost(len(runs), hours, tuple(sorted(unknown)), tuple(sorted(scaled)))
+
+
+def _matrix_seconds(settings: Settings, rate: dict[str, Any]) -> float:
+    """What making the weights from a matrix adds to an image."""
+    degree = getattr(getattr(settings.parameters, "map", None), "degree", 0)
+    return (
+        float(degree * rate.get("weights", 0) * ENTRY_SECONDS / settings.parameters.local.batch_size) if degree else 0.0
+    )
 
 
 def images(settings: Settings, train: int, test: int) -> float:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from subbit.core.errors import RunFolderError
-from subbit.papers.claims import Answer, Computed, Derived, Printing, Reading, Relation
+from subbit.papers.claims import Computed, Derived, Printing, Reading, Relation
 from subbit.papers.computed import compute
-from subbit.papers.metrics import METRICS
-from subbit.papers.paper_runs import planned, read_runs
+from subbit.papers.paper_values import Values, our_values, scale_of
 from subbit.papers.printed import Printed, printed
 from subbit.papers.protocols import Protocol
 from subbit.papers.verdicts import (
@@ -30,9 +27,6 @@ from subbit.papers.verdicts import (
     pair,
     tolerance_of,
 )
-
-Values = dict[tuple[str, str, str], Ours]
-"""By row, column and metric."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ def judged(protocol: Protocol, scale: str, results: Path, root: Path) -> Judged:
     shrunk = [*protocol.scales[scale].shrunk] if run else []
     used = {value.source for value in values.values()}
     for answer in protocol.answers:
-        if answer.file in used and _scale_of(answer) == scale and answer.shrunk:
+        if answer.file in used and scale_of(answer) == scale and answer.shrunk:
             shrunk += answer.shrunk.split("; ")
     cells = (
         *_printed_cells(protocol, values),
@@ -93,55 +87,6 @@ def judged(protocol: Protocol, scale: str, results: Path, root: Path) -> Judged:
     )
     placed = tuple(replace(cell, scale=scale if cell.verdict in MEASURED else "") for cell in cells)
     return Judged(protocol, scale, placed, tuple(dict.fromkeys(shrunk)))
-
-
-def _scale_of(answer: Answer) -> str:
-    return "cpu" if answer.shrunk else "paper"
-
-
-def our_values(protocol: Protocol, scale: str, results: Path, root: Path) -> Values:
-    """Of runs and, in columns without any, of other committed results: values of two jobs are never compared."""
-    found = _run_values(protocol, scale, results) if scale in protocol.scales else {}
-    columns = {column for _, column, _ in found}
-    answers = [answer for answer in protocol.answers if _scale_of(answer) == scale and answer.column not in columns]
-    return {**found, **{(answer.row, answer.column, answer.metric): _answer(answer, root) for answer in answers}}
-
-
-def _run_values(protocol: Protocol, scale: str, results: Path) -> Values:
-    found: Values = {}
-    known = {run["fingerprint"]: run for run in read_runs(results, protocol, scale)}
-    if not known:
-        return found
-    shrunk = bool(protocol.scales[scale].shrunk)
-    by_cell: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    # Up to ten seeds: more than the protocol asks for may have been run.
-    for run in planned(protocol, scale, max(10, protocol.header.seeds)):
-        if run.fingerprint in known:
-            by_cell.setdefault((run.row, run.column), []).append(known[run.fingerprint])
-    for (row, column), runs in by_cell.items():
-        for metric, measure in METRICS.items():
-            each = [value for value in map(measure, runs) if value is not None]
-            if each:
-                spread = statistics.stdev(each) if len(each) > 1 else 0.0
-                found[row, column, metric] = Ours(statistics.fmean(each), spread, len(each), shrunk, "runs")
-    return found
-
-
-def _answer(answer: Answer, root: Path) -> Ours:
-    path = root / answer.file
-    value, spread = (_found_at(path, places) if places else 0.0 for places in (answer.at, answer.spread_at))
-    times = answer.times
-    return Ours(times * value, times * spread, answer.seeds, bool(answer.shrunk), answer.file)
-
-
-def _found_at(path: Path, places: Iterable[str]) -> float:
-    try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-        for place in places:
-            found = found[int(place)] if isinstance(found, list) else found[place]
-        return float(statistics.fmean(found) if isinstance(found, list) else found)
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-        raise RunFolderError(f"{path}: has nothing at {'/'.join(places)} ({error!r}); see [[answers]]") from None
 
 
 def _printed_cells(protocol: Protocol, values: Values) -> Iterator[Cell]:
