@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,17 @@ class PaperRun:
 
     @cached_property
     def fingerprint(self) -> str:
+        """Of what differs from the method's defaults: a key that is added later does not make results void."""
+        usual = _defaults(self.settings.run.method)
         lines = [line for line in write_toml(self.settings).splitlines() if line.split(" ")[0] not in NO_MATTER]
+        lines = [line for line in lines if line not in usual]
         lines += [json.dumps(self.protocol.columns[self.column].get("via", {}))]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+@cache
+def _defaults(method: str) -> frozenset[str]:
+    return frozenset(write_toml(resolve({}, [f"run.method={method}"])).splitlines())
 
 
 _KNOWN: dict[tuple[Path, str, str, str], tuple[Protocol, Settings]] = {}
