@@ -86,7 +86,7 @@ class PaperRun:
         """Of what differs from the method's defaults: a key that is added later does not make results void."""
         usual = _defaults(self.settings.run.method)
         lines = [line for line in write_toml(self.settings).splitlines() if line.split(" ")[0] not in NO_MATTER]
-        lines = [line for line in lines if line not in usual]
+        lines = [self.settings.run.method, *(line for line in lines if line not in usual)]
         lines += [json.dumps(self.protocol.columns[self.column].get("via", {}))]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
