@@ -208,15 +208,16 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert isinstance(run(app, ["paper", "000", "--scale", "huge", *where]).exception, ConfigError)
 
 
-SMOKES = ["000/table-6", "001/section-5.4", "002/table-4", "003/table-4", "004/table-3"]
+FILES = sorted((ROOT / "experiments" / "papers").glob("*/*.toml"))
 
 
-@pytest.mark.parametrize("label", SMOKES)
-def test_smokes(label: str, tmp_path: Path) -> None:
-    """All of them: `subbit paper '*' --scale smoke`."""
-    protocol = read_protocol(ROOT / "experiments" / "papers" / f"{label}.toml")
+@pytest.mark.parametrize("path", FILES, ids=[f"{path.parent.name}-{path.stem}" for path in FILES])
+def test_everything_runs_at_the_smallest_scale(path: Path, tmp_path: Path) -> None:
+    """What `subbit paper '*' --scale smoke` does."""
+    protocol = read_protocol(path)
     runs = missing_runs(tmp_path, [protocol], "smoke")
-    assert runs
+    if not runs:
+        return  # A drawing, computed numbers, or runs of another table.
     for run in runs:
         assert "error" not in make_run(tmp_path, run)
     assert judged(protocol, "smoke", tmp_path, ROOT).shrunk
