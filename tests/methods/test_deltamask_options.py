@@ -122,7 +122,17 @@ def test_every_head_of_the_paper_is_fitted_once_and_then_frozen(head: str) -> No
     He is N(0, 2 / fan-in) from the model's key; FiT is the discriminant of the features of all data together, which
     the clients' statistics add up to; LP has moved away from its random start.
     """
-    chosen = settings(method="deltamask", model="mlp", limit=240, test_limit=100, head=head, select="backbone: weights")
+    chosen = settings(
+        method="deltamask",
+        model="mlp",
+        limit=240,
+        test_limit=100,
+        head=head,
+        select="backbone: weights",
+        head_shrinkage=0.1,
+        head_temperature=1.0,
+        head_codec="float32",
+    )
     problem = build_problem(chosen.run)
     result = run_job(problem, chosen)
     assert result.summary["failed_clients"] == 0

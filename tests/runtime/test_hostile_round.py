@@ -106,7 +106,7 @@ def test_negative_class_counts_cost_one_client_the_head_phase() -> None:
     def negative(payloads: dict[str, Any]) -> dict[str, Any]:
         return {"statistics": -payloads["statistics"]} if "statistics" in payloads else payloads
 
-    chosen = settings(method="deltamask", head="lda", select="2.weight", rounds=1)
+    chosen = settings(method="deltamask", head="lda", head_codec="float32", select="2.weight", rounds=1)
     summary = run_job(digits_problem(), chosen, make_engine=lambda at: WithOneLiar(at, negative)).summary
     assert summary["failures"] == {"value": 1}
 

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from subbit.codecs import Vector
+from subbit.core.devices import host
 from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
@@ -141,4 +142,4 @@ def layer_scales(task: Task) -> NDArray[np.float32]:
 
 
 def _root_mean_square(values: torch.Tensor) -> float:
-    return float(values.detach().double().square().mean().sqrt()) if values.numel() else 0.0
+    return float(np.sqrt(np.mean(np.square(host(values.detach()), dtype=np.float64)))) if values.numel() else 0.0
