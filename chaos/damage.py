@@ -99,7 +99,7 @@ def damage(trial: Trial) -> Outcome:
     trial.ours.append(trial.folder / "damaged")
     checked = trial.subbit(["check", "runs/job"])
     found = bool(checked.status)
-    trial.say(f"check: {clear_line(checked) if checked.err.strip() else checked.out.strip()}")
+    trial.say(f"check: {clear_line(checked) if 'error: ' in checked.err else checked.out.strip()}")
     shown = trial.subbit(["show", "runs/job"])
     if shown.status:
         clear_line(shown)

@@ -31,11 +31,25 @@ def board(folder: Path, *words: str) -> Iterator[str]:
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield process.stdout.readline().split()[0]
+            address = process.stdout.readline().split()[0]
+            reachable(address)
+            yield address
         finally:
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=20)
     assert (process.returncode, said) == (0, ""), said
+
+
+def reachable(address: str) -> None:
+    """Wait until the server answers: before that it does not hear Ctrl-C either."""
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            httpx.get(address, timeout=5)
+        except httpx.TransportError:
+            time.sleep(0.05)
+        else:
+            return
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_terminal_sees_the_first_line_soon_then_progress_and_how_to_go_on(tmp_path: Path) -> None:
-    status, written = in_terminal("run", *QUICK, "name=b", "rounds=6", "method=fedavg", folder=tmp_path)
+    status, written = in_terminal("run", *QUICK, "name=b", "rounds=60", "method=fedavg", folder=tmp_path)
     text = b"".join(data for _, data in written).decode()
     assert status == 0, text
     assert "loading PyTorch" in written[0][1].decode()
@@ -35,7 +35,7 @@ def test_a_terminal_sees_the_first_line_soon_then_progress_and_how_to_go_on(tmp_
     times = [0.0, *(when for when, _ in written)]
     assert max(after - before for before, after in itertools.pairwise(times)) < SILENT
     assert re.search(r"accuracy \d\.\d{4}, \d+\.\d+ MB of about \d+\.\d+ MB, about \d+:\d\d left", text)
-    assert re.search(r"b, round 6 of 6: accuracy \d\.\d{4}", text)
+    assert re.search(r"b, round 60 of 60: accuracy \d\.\d{4}", text)
     assert "\x1b[2K" in text, "lines are written over"
     assert text.rstrip().endswith("subbit export runs/b --module b-model")
 

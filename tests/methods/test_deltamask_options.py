@@ -129,8 +129,6 @@ def test_every_head_of_the_paper_is_fitted_once_and_then_frozen(head: str) -> No
         test_limit=100,
         head=head,
         select="backbone: weights",
-        head_shrinkage=0.1,
-        head_temperature=1.0,
         head_codec="float32",
     )
     problem = build_problem(chosen.run)
