@@ -55,8 +55,6 @@ def test_the_predicted_differences_of_logits_are_those_of_new_examples(
     (inputs, labels), (fresh, truth) = world.examples(count), world.examples(FRESH)
     found, statistics = spectrum(inputs, labels)
     predicted = found.separation(shrinkage)
-    if predicted.variance == math.inf:
-        pytest.skip("so few examples that nothing is predicted")
     weight, bias = solve(statistics, shrinkage, 1.0)
     logits = (fresh @ weight.T + bias).double() - torch.log(statistics.counts / count)
     signal = variance = 0.0
@@ -117,6 +115,13 @@ def test_two_classes_on_a_line_by_hand() -> None:
     assert separation.variance == pytest.approx(400 * (18 / 17) ** 2)
 
 
+def test_too_few_examples_predict_nothing_and_are_shrunk_more() -> None:
+    """Forty examples lie in fewer directions than there are features, and little shrinkage leaves all of these free."""
+    found, _ = spectrum(*World(60, 4.0, seed=1).examples(40))
+    assert found.separation(0.001) == Separation(0.0, math.inf)
+    assert found.best_shrinkage() > 0.1
+
+
 def test_where_nothing_separates() -> None:
     """Classes with one mean: as much shrinkage as there is, and logits as they are."""
     found = Spectrum.of(torch.ones(3).double(), 1.0, torch.zeros(2, 3).double(), torch.tensor([5.0, 5.0]).double())
@@ -132,3 +137,17 @@ def test_one_class_and_one_example_are_fine() -> None:
         inputs = torch.randn(sum(counts), 6)
         weight, bias = solve(LdaStatistics.from_features(inputs, torch.zeros(sum(counts)).long(), 3))
         assert bool(torch.isfinite(weight).all() and torch.isfinite(bias).all())
+
+
+def test_a_mean_of_all_features_leaves_no_trace_in_the_weights() -> None:
+    """Features that vary by about 1 around 30: their mean would be most of each weight."""
+    inputs, labels = World(8, 4.0, seed=2).examples(400)
+    near, far = (solve(LdaStatistics.from_features(inputs + shift, labels, CLASSES)) for shift in (0.0, 30.0))
+    torch.testing.assert_close(far[0], near[0], rtol=1e-3, atol=1e-4)
+    assert float(near[0].mean(0).abs().max()) < 0.2 * float(near[0].abs().max())
+
+
+def test_automatic_shrinkage_is_at_least_what_is_asked_for() -> None:
+    statistics = LdaStatistics.from_features(*World(8, 4.0, seed=3).examples(4000), CLASSES)
+    torch.testing.assert_close(solve(statistics, least=0.5), solve(statistics, 0.5))
+    assert not torch.equal(solve(statistics)[0], solve(statistics, 0.5)[0])

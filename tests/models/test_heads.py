@@ -20,14 +20,14 @@ def random_features(count, width, classes, seed):
 
 def test_discriminant_by_hand():
     """Class 0 at {0, 2}, class 1 at {4, 6}: means 1 and 5, variance within classes 1, priors 1/2. In one dimension the
-    scaled identity is the variance itself, so no shrinkage changes it. weight = mean, bias = -mean^2 / 2 + log 1/2;
-    the two lines cross at 3."""
+    scaled identity is the variance itself, so no shrinkage changes it. All features have the mean 3: weight = mean - 3,
+    bias = -(mean^2 - 9) / 2 + log 1/2; the two lines cross at 3."""
     features = torch.tensor([[0.0], [2.0], [4.0], [6.0]])
     statistics = LdaStatistics.from_features(features, torch.tensor([0, 0, 1, 1]), 2)
     for shrinkage in (0.1, 1.0):
         weight, bias = solve(statistics, shrinkage, 1.0)
-        torch.testing.assert_close(weight, torch.tensor([[1.0], [5.0]]))
-        torch.testing.assert_close(bias, torch.tensor([-0.5, -12.5]) + math.log(0.5))
+        torch.testing.assert_close(weight, torch.tensor([[-2.0], [2.0]]))
+        torch.testing.assert_close(bias, torch.tensor([4.0, -8.0]) + math.log(0.5))
         logits = weight @ torch.tensor([3.0]) + bias
         assert logits[0].item() == pytest.approx(logits[1].item(), abs=1e-5)
 
@@ -45,7 +45,9 @@ def test_same_predictions_as_scikit_learn_on_digits(shrinkage):
         for part in (slice(0, 300), slice(300, 301), slice(301, 301), slice(301, 1000))
     ]
     weight, bias = solve(LdaStatistics.from_vector(torch.stack(vectors).sum(0), 10, 64), shrinkage, 1.0)
-    torch.testing.assert_close(weight.double(), torch.from_numpy(reference.coef_), rtol=1e-3, atol=1e-3)
+    theirs = torch.from_numpy(reference.coef_)
+    common = torch.from_numpy(np.bincount(labels[:1000])).double() @ theirs / 1000  # Theirs has this in every class.
+    torch.testing.assert_close(weight.double(), theirs - common, rtol=1e-3, atol=1e-3)
     predictions = (features @ weight.T + bias).argmax(1).numpy()
     assert np.array_equal(predictions, reference.predict(inputs))
 

@@ -30,7 +30,8 @@ PAIRS = [
 def schemes() -> dict[str, dict[str, str]]:
     """The variables of light, of dark by the system's wish, and of dark by the button."""
     found = [
-        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in static("pages.css").split("color-scheme: ")
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+        for block in static("palette.css").split("color-scheme: ")
     ]
     light, dark, chosen = (each for each in found if each)
     return {"light": light, "dark": dark, "chosen": chosen}

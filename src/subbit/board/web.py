@@ -23,6 +23,7 @@ from subbit.board.watcher import View, Watcher
 OWN, SHARED = (Path(__file__).parents[1] / folder / "static" for folder in ("board", "pages"))
 FILES = {
     "/": OWN / "index.html",
+    "/static/palette.css": SHARED / "palette.css",
     "/static/board.css": OWN / "board.css",
     "/static/board.js": OWN / "board.js",
     "/static/plots.js": OWN / "plots.js",

@@ -3,9 +3,10 @@
 FiT-LDA (Shysheya et al., "FiT: parameter efficient few-shot transfer learning for personalized and federated image
 classification", ICLR 2023) needs no training. Class means mu_c, priors pi_c and one covariance Sigma of features give
 
-    weight_c = Sigma^-1 mu_c        bias_c = -1/2 mu_c' Sigma^-1 mu_c + log pi_c
+    weight_c = Sigma^-1 (mu_c - mu)        bias_c = -1/2 (mu_c - mu)' Sigma^-1 (mu_c + mu) + log pi_c
 
-All of these follow from sums over examples, so the clients' statistics can simply be added.
+where mu is the mean of all features, which adds the same number to all logits. All of these follow from sums over
+examples, so the clients' statistics can simply be added.
 """
 
 from __future__ import annotations
@@ -145,16 +146,18 @@ def solve(
     # Rounding of a float32 vector can make eigenvalues slightly negative; a covariance has none.
     eigenvalues, vectors = torch.linalg.eigh(within)
     eigenvalues = eigenvalues.clamp(min=0.0)
-    least = LEAST_SPREAD * float(moment.trace() / total) / statistics.width
-    spread = max(float(eigenvalues.mean()), least, torch.finfo(torch.float32).tiny)
+    smallest = LEAST_SPREAD * float(moment.trace() / total) / statistics.width
+    spread = max(float(eigenvalues.mean()), smallest, torch.finfo(torch.float32).tiny)
     spectrum = Spectrum.of(eigenvalues, spread, means @ vectors, counts[present])
     if shrinkage == "auto":
         shrinkage = spectrum.best_shrinkage(least)
     if temperature == "auto":
         temperature = spectrum.separation(shrinkage).temperature
+    # Of x - centre: features vary little around a large mean, and a term common to all classes would drown the others.
+    centre = sums.sum(0) / total
     weight = torch.zeros_like(sums)
-    weight[present] = means @ (vectors / spectrum.shrunk(shrinkage)) @ vectors.T
+    weight[present] = (means - centre) @ (vectors / spectrum.shrunk(shrinkage)) @ vectors.T
     bias = torch.empty_like(counts)
-    bias[present] = -0.5 * (weight[present] * means).sum(1) + torch.log(counts[present] / total)
+    bias[present] = -0.5 * (weight[present] * (means + centre)).sum(1) + torch.log(counts[present] / total)
     bias[~present] = bias[present].min() - ABSENT_MARGIN / temperature
     return (temperature * weight).float(), (temperature * bias).float()

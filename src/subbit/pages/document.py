@@ -87,7 +87,7 @@ class Page:
             element("meta", name="generator", content=f"{GENERATOR} {__version__}"),
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
             element("title", f"{self.title} · subbit"),
-            Html(f"<style>\n{static('pages.css')}</style>"),
+            Html(f"<style>\n{static('palette.css')}{static('pages.css')}</style>"),
         ]
         whole = element("html", element("head", joined(head, "\n")), element("body", joined(body, "\n")), lang="en")
         return f"<!DOCTYPE html>\n{whole}\n"

@@ -132,7 +132,7 @@ def cells_run(protocol: Protocol, scale: Scale) -> list[tuple[str, str]]:
     """Rows that are a reading of something run only where they are asked for."""
     rows = [row for row in protocol.rows if scale.only_rows is None or row in scale.only_rows]
     columns = [column for column in protocol.columns if scale.only_columns is None or column in scale.only_columns]
-    wanted = {(row, reading.column) for reading in protocol.readings for row in reading.rows}
+    wanted = {(row, reading.column) for reading in protocol.claims.readings for row in reading.rows}
     return [
         (row, column)
         for row in rows

@@ -74,15 +74,15 @@ def judged(protocol: Protocol, scale: str, results: Path, root: Path) -> Judged:
     run = any(value.source == "runs" for value in values.values())
     shrunk = [*protocol.scales[scale].shrunk] if run else []
     used = {value.source for value in values.values()}
-    for answer in protocol.answers:
+    for answer in protocol.claims.answers:
         if answer.file in used and scale_of(answer) == scale and answer.shrunk:
             shrunk += answer.shrunk.split("; ")
     cells = (
         *_printed_cells(protocol, values),
-        *(cell for derived in protocol.derived for cell in _differences(protocol, derived, values)),
-        *(_relation(protocol, relation, values) for relation in protocol.relations),
-        *(cell for reading in protocol.readings for cell in _reading(protocol, reading, values)),
-        *(_computed(each) for each in protocol.computed),
+        *(cell for derived in protocol.claims.derived for cell in _differences(protocol, derived, values)),
+        *(_relation(protocol, relation, values) for relation in protocol.claims.relations),
+        *(cell for reading in protocol.claims.readings for cell in _reading(protocol, reading, values)),
+        *(_computed(each) for each in protocol.claims.computed),
         *_impossible(protocol),
     )
     placed = tuple(replace(cell, scale=scale if cell.verdict in MEASURED else "") for cell in cells)
@@ -90,7 +90,7 @@ def judged(protocol: Protocol, scale: str, results: Path, root: Path) -> Judged:
 
 
 def _printed_cells(protocol: Protocol, values: Values) -> Iterator[Cell]:
-    for printing in protocol.printed:
+    for printing in protocol.claims.printed:
         if printing.column is None:
             yield _mean(protocol, printing, values)
             continue
@@ -114,7 +114,7 @@ def _value_verdict(protocol: Protocol, printing: Printing, ours: Ours, values: V
         ), f"ours is {abs(beyond):.3g} {'higher' if beyond > 0 else 'lower'}"
     others = [
         (other, values[key])
-        for other in protocol.printed
+        for other in protocol.claims.printed
         if other.metric == printing.metric and other.column == printing.column and other.row != printing.row
         for key in [(other.row, str(other.column), other.metric)]
         if key in values
@@ -230,7 +230,7 @@ def _computed(claim: Computed) -> Cell:
 
 
 def _impossible(protocol: Protocol) -> Iterator[Cell]:
-    for claim in protocol.impossible:
+    for claim in protocol.claims.impossible:
         for text in claim.printed or ("",):
             yield Cell("impossible", claim.says, "", text, None, 0.0, 0, "cannot be run here", claim.why)
 

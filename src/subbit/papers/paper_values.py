@@ -27,7 +27,8 @@ def our_values(protocol: Protocol, scale: str, results: Path, root: Path) -> Val
     """Of runs and, in columns without any, of other committed results: values of two jobs are never compared."""
     found = _run_values(protocol, scale, results) if scale in protocol.scales else {}
     columns = {column for _, column, _ in found}
-    answers = [answer for answer in protocol.answers if scale_of(answer) == scale and answer.column not in columns]
+    answered = [answer for answer in protocol.claims.answers if scale_of(answer) == scale]
+    answers = [answer for answer in answered if answer.column not in columns]
     return {**found, **{(answer.row, answer.column, answer.metric): _answer(answer, root) for answer in answers}}
 
 

@@ -34,7 +34,7 @@ from typing import Any, Literal, TypeVar
 from subbit.config.resolve import read_toml
 from subbit.core.errors import ConfigError
 from subbit.core.values import build, nearest, require
-from subbit.papers.claims import NAMES, Answer, Computed, Derived, Impossible, Printing, Reading, Relation, read_claims
+from subbit.papers.claims import NAMES, Claims, read_claims
 
 SCALES = ("paper", "cpu", "smoke")
 PARTS = ("base", "rows", "columns", "printed", "means", "tolerance")
@@ -94,13 +94,7 @@ class Protocol:
     base: dict[str, Any]
     rows: dict[str, Row]
     columns: dict[str, dict[str, Any]]
-    printed: tuple[Printing, ...]
-    derived: tuple[Derived, ...]
-    relations: tuple[Relation, ...]
-    readings: tuple[Reading, ...]
-    computed: tuple[Computed, ...]
-    impossible: tuple[Impossible, ...]
-    answers: tuple[Answer, ...]
+    claims: Claims
     tolerance: dict[str, float]
     scales: dict[str, Scale]
     runs_in: str
@@ -164,11 +158,19 @@ def _read(path: Path) -> Protocol:
         not header.drawing or not (rows or claims.computed), "drawing: there is nothing to measure, so leave out rows"
     )
     return Protocol(
-        *(path.parent.name, path.stem, path, header, tables["base"], rows, columns, claims.printed, claims.derived),
-        *(claims.relations, claims.readings, claims.computed, claims.impossible, claims.answers),
-        {key: float(value) for key, value in tables["tolerance"].items()},
-        {name: _scale(name, tables[name], rows, columns) for name in SCALES if name == "paper" or name in values},
-        runs_in,
+        paper=path.parent.name,
+        name=path.stem,
+        path=path,
+        header=header,
+        base=tables["base"],
+        rows=rows,
+        columns=columns,
+        claims=claims,
+        tolerance={key: float(value) for key, value in tables["tolerance"].items()},
+        scales={
+            name: _scale(name, tables[name], rows, columns) for name in SCALES if name == "paper" or name in values
+        },
+        runs_in=runs_in,
     )
 
 
