@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from subbit.config.resolve import read_toml, resolve
 from subbit.core.randomness import derive_key
-from subbit.methods.subbit import Subbit
+from subbit.methods.subbit_masks import SubbitMasks
 from subbit.runtime.engines import InProcess
 from subbit.runtime.problem import build_problem
 from subbit.runtime.round import Cohort, ServerState, run_round
@@ -32,7 +32,7 @@ CLIENTS, BATCH = 12, 16
 def gradients(workplace: Workplace) -> Tensor:
     """[clients, positions]: the gradient of the scores on one batch of each client."""
     method = workplace.method("main")
-    assert isinstance(method, Subbit)
+    assert isinstance(method, SubbitMasks)
     flat = method.task.flat
     scores = torch.from_numpy(np.asarray(method.start()["scores"]))
     flat.training_mode()
@@ -54,9 +54,9 @@ def cosine(left: Tensor, right: Tensor) -> float:
 
 
 def main(config: str) -> None:
-    settings = resolve(read_toml(Path(config)), ["method=subbit", "workers=1"])
+    settings = resolve(read_toml(Path(config)), ["method=subbit-masks", "workers=1"])
     workplace = Workplace(build_problem(settings.run), settings)
-    assert isinstance(workplace.method("main"), Subbit)
+    assert isinstance(workplace.method("main"), SubbitMasks)
     state = ServerState("head", 0, workplace.method("head").start())
     cohort = Cohort(workplace.problem.clients_with_data(), quorum=1.0)
     run_round(workplace.method("head"), state, InProcess(workplace, 1), Ledger(), cohort)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from subbit.core.cohorts import choose_participants
 from subbit.core.errors import QuorumError
 from subbit.runtime.client import EvaluationOrder, client_turn
 from subbit.runtime.messages import Failure, Order, Reply
-from subbit.runtime.round import Cohort, RoundReport, ServerState, choose_participants, in_order, run_round
+from subbit.runtime.round import Cohort, RoundReport, ServerState, in_order, run_round
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 from tests.problems import digits_problem, settings

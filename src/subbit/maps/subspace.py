@@ -72,18 +72,27 @@ class Span:
         self.runs.append(run)
 
 
+def find_spans(task: Task) -> list[Span]:
+    """Of the weights outside the head, and of the head."""
+    spans, template = [Span(), Span()], task.flat.template
+    head = f"{find_head(task.flat.module)}." if task.classes else None
+    for name, offset, count in zip(template.names, template.offsets, template.counts, strict=True):
+        spans[head is not None and name.startswith(head)].append(slice(offset, offset + count))
+    return spans
+
+
+def span_sizes(task: Task) -> tuple[int, int]:
+    """Number of trained weights outside the head, and in it."""
+    body, head = find_spans(task)
+    return body.count, head.count
+
+
 class Subspace(BoundMap):
     relative = True
 
     def __init__(self, piece: SubspaceMap, task: Task) -> None:
         self.task = task
-        spans = [Span(), Span()]
-        head = f"{find_head(task.flat.module)}." if task.classes else None
-        for name, offset, count in zip(
-            *(getattr(task.flat.template, k) for k in ("names", "offsets", "counts")), strict=True
-        ):
-            spans[head is not None and name.startswith(head)].append(slice(offset, offset + count))
-        self._spans = spans
+        spans = self._spans = find_spans(task)
         self._widths = [
             min(wanted, span.count)
             for wanted, span in zip((piece.dimensions, piece.head_dimensions), spans, strict=True)

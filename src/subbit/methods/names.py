@@ -44,6 +44,7 @@ METHODS: Registry[type[Method[Any]]] = make_registry(
         "qsgd": "subbit.methods.fedavg:QSGD",
         "standalone": "subbit.methods.standalone:Standalone",
         "subbit": "subbit.methods.subbit:Subbit",
+        "subbit-masks": "subbit.methods.subbit_masks:SubbitMasks",
         "supermask": "subbit.methods.supermask:Supermask",
         "threshold-mask": "subbit.methods.fedpm:THRESHOLD_MASK",
         "topk": "subbit.methods.fedavg:TOPK",

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subbit.core.busy import busy_with
+from subbit.core.cohorts import choose_participants
 from subbit.core.errors import FrameError, QuorumError
-from subbit.core.randomness import derive_key, numpy_generator
+from subbit.core.randomness import derive_key
 from subbit.methods.method import Method, State
 from subbit.runtime.client_memory import NO_MEMORY, turn_number
 from subbit.runtime.downlink import Broadcasts, Downlink, forget_broadcast, make_downlink
@@ -236,14 +237,6 @@ def make_orders(
             )
         )
     return orders
-
-
-def choose_participants(candidates: list[int], asked: int, seed: int, phase: str, number: int) -> tuple[int, ...]:
-    """A uniform choice without replacement that depends only on the seed and the round."""
-    if asked >= len(candidates):
-        return tuple(candidates)
-    generator = numpy_generator(derive_key(seed, f"participants-{phase}", number))
-    return tuple(sorted(int(client) for client in generator.choice(candidates, asked, replace=False)))
 
 
 def in_order(replies: Iterable[Reply], participants: tuple[int, ...]) -> Iterator[Reply]:

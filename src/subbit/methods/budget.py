@@ -1,0 +1,74 @@
+"""How many values, at how many bits, a budget in bytes allows. Bytes are those of frames, headers included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from subbit.codecs.eden import MOST_BITS, Eden
+from subbit.core.cohorts import choose_participants
+from subbit.core.errors import ConfigError
+from subbit.models.task import Task
+from subbit.wire.frame import HEADER_BYTES
+
+FINEST = 1 / 64
+"""Bits per value are multiples of this, if there is a choice."""
+MOST_MISSED = 32
+"""Broadcasts of one bit a value; more are replaced by a snapshot in float32, which is no longer."""
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What one client sends and is sent in a round, on average over the run."""
+
+    up: Eden
+    down: Eden
+    broadcasts: float
+    """Received in a round: clients also need those that they missed."""
+    fixed: int = 0
+    """Values that are sent in float32 besides, e.g. running statistics."""
+
+    def bytes(self, values: int) -> float:
+        beside = HEADER_BYTES + 4 * self.fixed if self.fixed else 0
+        up, down = (HEADER_BYTES + codec.fixed_length(values) + beside for codec in (self.up, self.down))
+        return up + self.broadcasts * down
+
+    def most_values(self, budget: int, available: int) -> int:
+        """The largest number of values within the budget."""
+        if self.bytes(1) > budget:
+            raise ConfigError(f"bytes={budget}: needs at least {self.bytes(1):.0f} here, up and down together")
+        return _last(lambda values: self.bytes(values) <= budget, 1, available)
+
+    def most_bits(self, budget: int, values: int) -> Spending:
+        """With as many bits per value as fit."""
+
+        def at(steps: int) -> Spending:
+            bits = steps * FINEST
+            return replace(self, up=replace(self.up, bits=bits), down=replace(self.down, bits=bits))
+
+        first = round(1 / FINEST)
+        return at(_last(lambda steps: at(steps).bytes(values) <= budget, first, round(MOST_BITS / FINEST)))
+
+
+def _last(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The largest number that fits, if smaller ones fit too; `low` fits."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def mean_broadcasts(task: Task) -> float:
+    """Broadcasts that a client is sent when it takes part, on average over the run.
+
+    With changes going down, a client needs those of the rounds that it missed. Who takes part is known in advance.
+    """
+    candidates = sorted(client for client, examples in task.examples.items() if examples) or [*range(task.clients)]
+    last: dict[int, int] = {}
+    sent = asked = 0
+    for number in range(task.rounds):
+        for client in choose_participants(candidates, task.participants, task.seed, "main", number):
+            sent += min(number - last.get(client, -1), MOST_MISSED)
+            asked += 1
+            last[client] = number
+    return sent / asked if asked else 1.0
