@@ -1,4 +1,4 @@
-"""The flagship: its budget in bytes, measured on frames; its arithmetic by hand; and that it keeps what it was given."""
+"""The flagship: its budget in bytes, measured on frames; its arithmetic by hand; that it learns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.problems import digits_problem, mlp, settings
 
 from subbit.codecs.eden import Eden
 from subbit.core.errors import ConfigError
@@ -16,6 +15,7 @@ from subbit.methods.subbit import Subbit
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
+from tests.problems import digits_problem, mlp, settings
 
 PARTS = [np.arange(start, start + 40) for start in range(0, 240, 40)]
 

@@ -1,4 +1,4 @@
-"""The flagship against numbers derived by hand: what is sent, what waits, what the budget buys."""
+"""subbit-masks against numbers derived by hand: what is sent, what waits, what the budget buys."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ knows no constant of a network, so a learning rate that is far too large for one
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,19 +36,30 @@ class Guard:
     batch: Examples
     key: int
     """Of the draws of a probabilistic map."""
+    objective: Callable[[Examples], Tensor]
+    """Loss of a batch."""
 
     @classmethod
-    def of(cls, task: Task, bound: BoundMap, trained: Tensor, data: Data, turn: Turn) -> Guard:
+    def of(
+        cls,
+        task: Task,
+        bound: BoundMap,
+        trained: Tensor,
+        data: Data,
+        turn: Turn,
+        objective: Callable[[Examples], Tensor] | None = None,
+    ) -> Guard:
         where = (turn.round_number, turn.client)
         order = numpy_generator(derive_key(task.seed, "guard", *where)).permutation(len(data))
         batch = data.batch(np.sort(order[:GUARDED])).to(task.flat.device)
-        return cls(task, bound, trained.detach().clone(), batch, derive_key(task.seed, "guard-draw", *where))
+        key = derive_key(task.seed, "guard-draw", *where)
+        return cls(task, bound, trained.detach().clone(), batch, key, objective or task.loss)
 
     def _loss(self, vector: Tensor) -> float:
         self.bound.network.write(vector, self.task.flat.weights, self.key)
         self.task.flat.evaluation_mode()
         with torch.no_grad():
-            return number(self.task.loss(self.batch))
+            return number(self.objective(self.batch))
 
     def shorten(self, trained: Tensor) -> int:
         """Shorten the step in place until the loss is not above that before; returns how often it was halved."""

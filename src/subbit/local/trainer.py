@@ -18,6 +18,7 @@ from subbit.core.randomness import derive_key
 from subbit.core.values import require
 from subbit.data.examples import Data
 from subbit.local.backward import refuse_pieces
+from subbit.local.calibration import Calibrated
 from subbit.local.regularisers import NoRegulariser, Regulariser
 from subbit.local.step_guard import Guard
 from subbit.local.stopping import StoppedLocal, Stopping
@@ -57,12 +58,15 @@ class Trainer:
         if isinstance(local, LocalWeights):
             self.regulariser = local.regulariser
             self.regulariser.check(task)
+            own = local.calibrate and not self.regulariser.per_example
+            require(not own, f"regulariser={self.regulariser.name}: has a loss of its own; leave calibrate out")
             self._refuse_masks(local)
             if isinstance(local.privacy, Privacy):
                 require(
                     task.precision == torch.float32, "privacy: gradients of examples are float32; use precision=float32"
                 )
                 require(not local.guard, "privacy: a guard looks at examples without noise; leave guard out")
+                require(not local.calibrate, "privacy: class counts have no noise; leave calibrate out")
                 require(
                     local.micro_batch is None, "privacy: gradients are those of single examples; leave micro_batch out"
                 )
@@ -88,15 +92,19 @@ class Trainer:
                 held_out_key = derive_key(self.task.seed, "holdout", 0, turn.client)
                 data, held_out = self.local.split(data, held_out_key)
                 stopping = Stopping(self.local, self.task, held_out, partial(self._write, there, turn))
+            calibrated = Calibrated.of(self.task, data) if self.local.calibrate else None
+            if calibrated is not None and (hooks.objective or hooks.backward) is not None:
+                raise ConfigError("calibrate=true: this method has a loss of its own; leave it out")
             hooks = replace(
                 hooks,
-                objective=asked.objective or hooks.objective,
+                objective=calibrated or asked.objective or hooks.objective,
                 adjust=asked.adjust or hooks.adjust,
                 backward=hooks.backward if self.mechanism is None else self.mechanism.turn(len(data), turn),
                 constrain=hooks.constrain or self.map.constrain,
                 finished=stopping or hooks.finished,
             )
-            guard = Guard.of(self.task, self.map, there, data, turn) if self.local.guard and len(data) else None
+            guarded = self.local.guard and len(data)
+            guard = Guard.of(self.task, self.map, there, data, turn, calibrated) if guarded else None
             loss = train_locally(self.task, self.local, self.map.network, there, data, turn, hooks)
             halvings = None if guard is None else guard.shorten(there)
             self.regulariser.end(self.task, there, turn)

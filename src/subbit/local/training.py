@@ -59,6 +59,9 @@ class Local:
     guard: bool = False
     """A change that raises the loss on the client's own examples is halved until it does not, see
     `subbit.local.step_guard`."""
+    calibrate: bool = False
+    """Logits in training account for the client's own mix of classes, so that it is not learned, see
+    `subbit.local.calibration`. No effect where examples do not have one class each."""
 
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs={self.epochs}: needs at least 1")

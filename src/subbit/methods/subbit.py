@@ -42,7 +42,9 @@ HEAD_SHARE = 3
 @dataclass(frozen=True)
 class SubbitParameters:
     map: SubspaceMap = SubspaceMap()
-    local: LocalWeights = LocalWeights(batch_size=32, learning_rate=0.003, schedule="cosine", guard=True)
+    local: LocalWeights = LocalWeights(
+        batch_size=32, learning_rate=0.003, schedule="cosine", guard=True, calibrate=True
+    )
     up: VectorUp = VectorUp(codec=Eden(bits=1.0))
     down: VectorDown = VectorDown(codec=Eden(bits=1.0))
     aggregate: VectorAggregate = VectorAggregate(server_momentum=0.5)

@@ -1,6 +1,6 @@
 """subbit-masks: masks below one bit per parameter, both ways.
 
-Our own method; docs/flagship.md has the experiments behind it.
+Our own method; docs/subbit-masks.md has the experiments behind it.
 
     held   the scores s on a grid, the same on all sides, bit for bit; theta = sigmoid(s)
     down   the new grid values given the old ones, entropy-coded; places that hardly moved are not updated
@@ -170,7 +170,7 @@ class SubbitMasks(Method[SubbitMasksParameters]):
     name = "subbit-masks"
     title = "Masks below one bit per parameter, both ways"
     paper = "ours"
-    citation = "this library, docs/flagship.md"
+    citation = "this library, docs/subbit-masks.md"
     sends_up = "signs of the most important changes of the scores, one magnitude, entropy-coded places"
     sends_down = "scores on a grid, entropy-coded given the last broadcast"
     Parameters = SubbitMasksParameters

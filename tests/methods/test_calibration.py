@@ -1,0 +1,93 @@
+"""Training that does not learn a client's mix of classes: by hand, as a law, and where it matters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from subbit.core.errors import ConfigError
+from subbit.data.examples import Examples
+from subbit.local.calibration import UNSEEN, Calibrated, class_shift
+from subbit.runtime.run import run_job
+from subbit.runtime.workplace import Workplace
+from tests.problems import digits_problem, mlp, settings
+
+
+def two_classes_each(labels: np.ndarray, clients: int = 5) -> list[np.ndarray]:
+    """Client k has the classes 2k and 2k + 1."""
+    return [np.flatnonzero(labels // 2 == client)[:60] for client in range(clients)]
+
+
+def test_the_shift_by_hand() -> None:
+    """Three of class 0, one of class 1, none of class 2: shares (3.1, 1.1, 0.1) / 4.3, times 3 classes."""
+    assert UNSEEN == 0.1
+    expected = [math.log(3 * share / 4.3) for share in (3.1, 1.1, 0.1)]
+    assert class_shift(torch.tensor([0, 1, 0, 0]), 3).tolist() == pytest.approx(expected)
+
+
+def test_equal_shares_shift_nothing() -> None:
+    assert class_shift(torch.arange(10).repeat(7), 10).tolist() == pytest.approx([0.0] * 10, abs=1e-6)
+
+
+def test_the_best_network_is_the_same_whatever_the_mix() -> None:
+    """Two normal classes at -1 and 1 and a mix of 9 to 1: the best logits with the shift are those of equal shares, up
+    to the noise of 20,000 examples; without it they differ by log 9."""
+    draws = np.random.default_rng(0)
+    labels = torch.from_numpy((draws.random(20_000) < 0.1).astype(np.int64))
+    inputs = torch.from_numpy(draws.normal(size=20_000)).float() + 2.0 * labels - 1.0
+
+    def best_bias(shift: torch.Tensor) -> float:
+        """Of class 1; the weight of the difference of logits is known to be 2."""
+        bias = torch.zeros((), requires_grad=True)
+        optimizer = torch.optim.LBFGS([bias], max_iter=50)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            logits = torch.stack([torch.zeros_like(inputs), 2.0 * inputs + bias], dim=1)
+            loss = cross_entropy(logits + shift, labels)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        return float(bias.detach())
+
+    assert best_bias(class_shift(labels, 2)) == pytest.approx(0.0, abs=0.1)
+    assert best_bias(torch.zeros(2)) == pytest.approx(-math.log(9), abs=0.1)
+
+
+def test_a_module_with_more_outputs_than_classes() -> None:
+    """Outputs that no example has are as rare as a class that the client does not have."""
+    problem = digits_problem(mlp(64))
+    task = Workplace(problem, settings(method="fedavg")).method("main").task
+    few = Examples(problem.train.batch(np.arange(4)).inputs, torch.tensor([0, 1, 2, 0]))
+    calibrated = Calibrated(task, few.labels)
+    calibrated.shift = class_shift(few.labels, 3)
+    assert torch.isfinite(calibrated(few))
+
+
+@pytest.mark.parametrize(("method", "rate"), [("fedavg", 0.01), ("subbit", 0.1)])
+def test_clients_with_two_classes_each_keep_what_the_head_knows(method: str, rate: float) -> None:
+    """From a head that was fitted on all classes: training on two of them forgets the others, and less so with it."""
+    labels = digits_problem(mlp(64)).train.labels
+    assert labels is not None
+    parts = two_classes_each(labels.numpy())
+    common = {"method": method, "head": "lda", "clients": 5, "rounds": 2, "epochs": 3, "learning_rate": rate}
+    common |= {"guard": False, "select": "all"}
+    with_it, without = (
+        run_job(digits_problem(mlp(64), parts), settings(**common, calibrate=on)).summary for on in (True, False)
+    )
+    assert with_it["accuracy_before"] == without["accuracy_before"] > 0.5
+    assert with_it["accuracy"] > without["accuracy"] + 0.05
+
+
+def test_what_it_cannot_be_combined_with() -> None:
+    for words, message in [
+        ({"method": "moon"}, "leave calibrate out"),
+        ({"method": "fedavg", "privacy": "gaussian", "epsilon": 8.0}, "leave calibrate out"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            Workplace(digits_problem(mlp(64)), settings(**words, calibrate=True)).method("main")
