@@ -1,0 +1,40 @@
+"""Bytes of `method=subbit` at the size of ViT-B, from the frames of a real run: `python benchmarks/vitb_bytes.py`.
+
+Random weights and two clients with four random images each, so that the score means nothing. Writes
+benchmarks/results/vitb-bytes.json. Takes about a minute and 3 GB.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import ViTConfig, ViTForImageClassification
+
+import subbit
+
+OUTPUT = Path(__file__).parent / "results" / "vitb-bytes.json"
+CLASSES, CLIENTS, EXAMPLES, ROUNDS = 100, 2, 4, 2
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    module = ViTForImageClassification(ViTConfig(num_labels=CLASSES))
+    clients = [(torch.randn(EXAMPLES, 3, 224, 224), torch.arange(EXAMPLES)) for _ in range(CLIENTS)]
+    result = subbit.fine_tune(
+        module, clients, test=clients[0], method="subbit", head="keep", rounds=ROUNDS, batch_size=EXAMPLES
+    )
+    turns = CLIENTS * ROUNDS
+    found = {
+        "weights": result.summary["parameters"],
+        "uplink_bytes": result.summary["uplink_bytes"] / turns,
+        "downlink_bytes": result.summary["downlink_bytes"] / turns,
+    }
+    OUTPUT.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"{found['weights']:,} weights, per client and round: ", end="")
+    print(f"{found['uplink_bytes']:,.0f} bytes up, {found['downlink_bytes']:,.0f} bytes down")
+
+
+if __name__ == "__main__":
+    main()
