@@ -3,7 +3,7 @@
     python benchmarks/score_gradients.py experiments/fashion-masks.toml > benchmarks/results/score-gradients.json
 
 Uses one batch of each of the first clients, at the initial scores and with the head that the run fits.
-`docs/subbit-masks.md` shows the numbers (benchmarks/render_flagship.py).
+`docs/subbit-masks.md` shows the numbers (benchmarks/render_subbit_masks.py).
 """
 
 from __future__ import annotations

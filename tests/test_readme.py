@@ -107,6 +107,6 @@ def test_the_sentence_counts_the_rows_that_the_head_alone_reaches() -> None:
 
 @pytest.mark.parametrize("page", ["deltamask", "flower", "subbit-masks", "zampling"])
 def test_the_tables_of_a_page_are_what_the_committed_files_say(page: str) -> None:
-    namespace = runpy.run_path(str(ROOT / "benchmarks" / f"render_{page}.py"))
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / f"render_{page}.py".replace("-", "_")))
     text = (ROOT / "docs" / f"{page}.md").read_text()
     assert namespace["rendered_page"](text) == text, f"run benchmarks/render_{page}.py"
