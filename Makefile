@@ -106,7 +106,7 @@ dist: $(READY)  ## Build the wheel and the source archive into dist/
 dist-check: $(READY)  ## Build the package, install the wheel alone elsewhere and use it (about a minute)
 	@$(BIN)/pytest -m dist tests/test_dist.py --timeout=900
 
-nightly: fuzz e2e chaos dist-check  ## What takes too long for every change: make fuzz, e2e, chaos and dist-check
+nightly: fuzz e2e chaos dist-check site  ## What takes too long for every change: make fuzz, e2e, chaos, dist-check, site
 
 clean:  ## Remove .venv, caches and runs
 	rm -rf .venv .venv-audit .site site sbom.json runs build dist .browser .pytest_cache .mypy_cache .ruff_cache .hypothesis

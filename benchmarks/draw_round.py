@@ -8,12 +8,12 @@ from typing import Any
 
 WIDTH = 600
 STYLE = """
-text { font: 14px system-ui, sans-serif; fill: #1b1f24; }
-.quiet { fill: #57606a; font-size: 13px; } .strong { font-weight: 600; } .middle { text-anchor: middle; }
-.byte { font: 14px ui-monospace, monospace; text-anchor: middle; }
+text { font: 16px system-ui, sans-serif; fill: #1b1f24; }
+.quiet { fill: #57606a; font-size: 14px; } .strong { font-weight: 600; } .middle { text-anchor: middle; }
+.byte { font: 15px ui-monospace, monospace; text-anchor: middle; }
 .page { fill: #ffffff; } .box { fill: #f3f5f8; stroke: #8c959f; }
 .down { stroke: #4477aa; fill: none; stroke-width: 2; } .up { stroke: #228833; fill: none; stroke-width: 2; }
-.downs { fill: #2f5f8f; } .ups { fill: #1c6e2a; } .head { stroke: none; } .down-head { fill: #4477aa; } .up-head { fill: #228833; }
+.downs { fill: #2f5f8f; } .ups { fill: #1c6e2a; } .down-head { fill: #4477aa; } .up-head { fill: #228833; }
 .f0 { fill: #dbe7f3; } .f1 { fill: #dcefdf; } .f2 { fill: #f8e6c8; } .f3 { fill: #f4dbe3; } .payload { fill: #e6e1f2; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6e9ee; } .quiet { fill: #a5adb8; } .page { fill: #1e2129; } .box { fill: #2a2e38; stroke: #6b7480; }
@@ -79,10 +79,10 @@ def draw_round(found: Mapping[str, Any]) -> str:
     parts += [
         text(34, 326, f"up: one frame each, {sent:,} bytes in all, {bits(mean, size)}", "ups"),
         box(20, 340, WIDTH - 40, 80),
-        text(34, 364, "Server: restores the masks, counts the ones at each position", "strong"),
+        text(34, 364, "Server: restores the masks and counts the ones", "strong"),
         text(34, 386, "the counts are the probabilities of the next round", ""),
         text(34, 408, f"accuracy {after:.3f}", "quiet"),
-        text(34, 444, f"For comparison: the weights in float32 are {found['float32_bytes']:,} bytes, each way.", "quiet"),
+        text(34, 444, f"In float32 the weights would be {found['float32_bytes']:,} bytes, each way.", "quiet"),
     ]
     return picture(460, "One round with the bytes of every message", parts)
 

@@ -29,9 +29,11 @@ FLOAT = 4
 
 def first_job() -> list[str]:
     """The first command of the page, which tests run as well."""
-    found = re.search(r"^subbit (run .*name=first)$", (ROOT / "docs" / "start.md").read_text(), re.MULTILINE)
+    found = re.search(
+        r"^subbit (run name=first .*?)\n```", (ROOT / "docs" / "start.md").read_text(), re.DOTALL | re.MULTILINE
+    )
     assert found is not None
-    return found[1].split()
+    return found[1].replace("\\\n", " ").split()
 
 
 def watched(frames: list[dict[str, Any]]) -> Any:

@@ -23,21 +23,21 @@ PAGES = ("how-it-works.md", "start.md")
 
 def steps(found: dict[str, Any]) -> str:
     """What the picture shows, for those who cannot see it."""
-    number, ups, size = found["round"], found["up"], found["parameters"]
+    number, ups, size, down = found["round"], found["up"], found["parameters"], found["down"]["bytes"]
     before, after = found["score_by_round"][number - 1 : number + 1]
     sent, bits = sum(client["bytes"] for client in ups), DRAW["bits"]
     flips = sum(client["flips"] for client in ups) / len(ups)
     mean = bits(sent / len(ups), size)
     return "\n".join(
         [
-            f"1. **Down.** The server encodes {size:,} probabilities once, as counts: {found['down']['bytes']:,} bytes, "
-            f"{bits(found['down']['bytes'], size)}. All {len(ups)} clients get this frame.",
-            "2. **Local training.** Each client draws the reference mask from a shared key and trains its scores. Its own "
-            "mask then differs from the reference at some positions.",
-            f"3. **Up.** Each client sends the most important of these positions, {flips:,.0f} on average: {sent:,} bytes "
-            f"in all, {mean}.",
-            "4. **Aggregation.** The server restores every mask and counts the ones. The counts are the probabilities of "
-            f"the next round. Accuracy goes from {before:.3f} to {after:.3f}.",
+            f"1. **Down.** The server encodes {size:,} probabilities once, as counts: {down:,} bytes, "
+            f"{bits(down, size)}. All {len(ups)} clients get this frame.",
+            "2. **Local training.** Each client draws the reference mask from a shared key and trains its scores. Its "
+            "own mask then differs from the reference at some positions.",
+            f"3. **Up.** Each client sends the most important of these positions, {flips:,.0f} on average: {sent:,} "
+            f"bytes in all, {mean}.",
+            "4. **Aggregation.** The server restores every mask and counts the ones. The counts are the probabilities "
+            f"of the next round. Accuracy goes from {before:.3f} to {after:.3f}.",
         ]
     )
 
@@ -46,8 +46,8 @@ def outcome(found: dict[str, Any]) -> str:
     plain = 2 * found["float32_bytes"] * found["clients"] * found["rounds"]
     return (
         f"The network has {found['parameters']:,} weights. Its accuracy goes from {found['score_before']:.2f} to "
-        f"{found['score']:.2f}, and the whole run sends {found['total_bytes'] / 1e6:.2f} MB, both ways and all clients. "
-        f"Weights in float32 would be {plain / 1e6:.1f} MB."
+        f"{found['score']:.2f}, and the whole run sends {found['total_bytes'] / 1e6:.2f} MB, both ways and all "
+        f"clients. Weights in float32 would be {plain / 1e6:.1f} MB."
     )
 
 

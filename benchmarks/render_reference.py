@@ -36,7 +36,15 @@ def commands(group: Any, name: str = "subbit") -> list[str]:
 
 def section(command: Any, name: str) -> list[str]:
     words = " ".join(usage(each) for each in command.params if each.param_type_name == "argument")
-    lines = [f"## {name}", "", "```text", f"{name} [OPTIONS] {words}".rstrip(), "```", "", *described(command.help or "")]
+    lines = [
+        f"## {name}",
+        "",
+        "```text",
+        f"{name} [OPTIONS] {words}".rstrip(),
+        "```",
+        "",
+        *described(command.help or ""),
+    ]
     rows = [row(each) for each in command.params if each.param_type_name == "option" and not HIDDEN & {*each.opts}]
     rows = [[f"`{usage(each)}`", cell(each.help or "")] for each in command.params if named(each)] + rows
     return [*lines, METHODS["table"](["option", "what"], rows), ""] if rows else lines
@@ -61,7 +69,9 @@ def row(option: Any) -> list[str]:
 
 
 def value_of(kind: Any) -> str:
-    return "/".join(map(str, kind.choices)) if hasattr(kind, "choices") else str(kind.name).upper().removesuffix(" RANGE")
+    return (
+        "/".join(map(str, kind.choices)) if hasattr(kind, "choices") else str(kind.name).upper().removesuffix(" RANGE")
+    )
 
 
 def described(text: str) -> list[str]:
