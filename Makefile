@@ -75,7 +75,7 @@ $(SITE_READY): pyproject.toml
 site: $(SITE_READY)  ## Build the documentation into site/, with strict links (an environment of its own, in .site)
 	@$(SITE)/venv/bin/python scripts/site_pages.py $(SITE)/pages
 	@NO_MKDOCS_2_WARNING=1 $(SITE)/venv/bin/mkdocs --quiet build --strict
-	@echo "open site/index.html"
+	@echo "site/index.html; with search: $(PYTHON) -m http.server -d site"
 
 fuzz: SECONDS ?= 60
 fuzz: $(READY)  ## Throw damaged frames at every decoder for SECONDS=60 seconds
