@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+import subbit
+
 ROOT = Path(__file__).parents[2]
 PAGES = runpy.run_path(str(ROOT / "scripts" / "site_pages.py"))
 HOME = "https://example.org/subbit"
@@ -49,6 +51,11 @@ def test_every_relative_link_leads_to_a_file() -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_reference_has_all_that_the_package_offers() -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    assert [name for name in subbit.__all__ if name != "__version__" and f"\n::: subbit.{name}\n" not in page] == []
 
 
 def test_equations_are_blocks_of_their_own() -> None:
