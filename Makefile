@@ -64,6 +64,19 @@ docs: $(READY)  ## Make every table and picture of the pages again, from the com
 docs-check: docs  ## Fail if a page is not what the committed results say
 	@git diff --exit-code --stat -- docs README.md
 
+SITE := .site
+SITE_READY := $(SITE)/venv/.ready
+$(SITE_READY): pyproject.toml
+	@test -d $(SITE)/venv || $(PYTHON) -m venv $(SITE)/venv
+	@$(SITE)/venv/bin/python scripts/site_pages.py --requirements > $(SITE)/requirements.txt
+	@$(SITE)/venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement $(SITE)/requirements.txt
+	@touch $@
+
+site: $(SITE_READY)  ## Build the documentation into site/, with strict links (an environment of its own, in .site)
+	@$(SITE)/venv/bin/python scripts/site_pages.py $(SITE)/pages
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/venv/bin/mkdocs --quiet build --strict
+	@echo "site/index.html; with search: $(PYTHON) -m http.server -d site"
+
 fuzz: SECONDS ?= 60
 fuzz: $(READY)  ## Throw damaged frames at every decoder for SECONDS=60 seconds
 	@$(BIN)/python fuzz/fuzz_frames.py --seconds $(SECONDS)
@@ -93,14 +106,14 @@ dist: $(READY)  ## Build the wheel and the source archive into dist/
 dist-check: $(READY)  ## Build the package, install the wheel alone elsewhere and use it (about a minute)
 	@$(BIN)/pytest -m dist tests/test_dist.py --timeout=900
 
-nightly: fuzz e2e chaos dist-check  ## What takes too long for every change: make fuzz, e2e, chaos and dist-check
+nightly: fuzz e2e chaos dist-check site  ## What takes too long for every change: make fuzz, e2e, chaos, dist-check, site
 
 clean:  ## Remove .venv, caches and runs
-	rm -rf .venv .venv-audit sbom.json runs build dist .browser .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .site site sbom.json runs build dist .browser .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-.PHONY: install demo test e2e browser lint bench arena-data docs docs-check fuzz chaos lock sbom audit dist \
+.PHONY: install demo test e2e browser lint bench arena-data docs docs-check site fuzz chaos lock sbom audit dist \
 	dist-check nightly clean help

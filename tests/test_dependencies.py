@@ -56,8 +56,8 @@ def test_what_is_declared_is_explained() -> None:
     assert not [name for name in declared() if name.lower() not in page and name not in tools]
 
 
-def test_all_is_every_extra_but_that_of_developers() -> None:
-    assert EXTRAS["all"] == [f"subbit[{name}]" for name in EXTRAS if name not in ("all", "dev")]
+def test_all_is_every_extra_but_those_of_developers() -> None:
+    assert EXTRAS["all"] == [f"subbit[{name}]" for name in EXTRAS if name not in ("all", "dev", "docs")]
 
 
 def locked() -> dict[str, tuple[str, list[str]]]:
