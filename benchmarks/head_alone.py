@@ -26,7 +26,6 @@ HEAD = "fedavg:select=head,learning_rate=0"
 ONE_ROUND = ["head=lda", "rounds=1", "evaluate_every=1", "participation=1", "workers=1", "epochs=1", "batch_size=32"]
 # Tables by the name of their result, with the job and the options that they were made with.
 JOBS: dict[str, tuple[str, list[str]]] = {
-    "demo-comparison": ("demo", []),
     "compressors-digits": ("compressors-digits", []),
     "fashion-masks": ("fashion-masks", []),
     "fashion-masks-skewed": ("fashion-masks-skewed", []),
