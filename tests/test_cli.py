@@ -39,6 +39,7 @@ def summary(folder: Path) -> dict[str, object]:
         (["list", "method"], "method", "methods"),
         (["compare", "deltamask", "fedpn"], "fedpn", "fedpm"),
         (["run", "nowhere.toml"], "nowhere.toml", "TOML"),
+        (["run", "."], "is a folder", "subbit init --data"),
         (["resume", "runs/nowhere"], "runs/nowhere", "config.toml"),
         (["run", "rounds=1", "job.toml"], "job.toml", "comes first"),
         (["compare", "rounds=3"], "no method", "subbit compare"),

@@ -51,7 +51,7 @@ def test_a_pipe_gets_plain_lines_few_of_them_and_results_apart_from_progress(run
     assert "accuracy, expected network" in stdout
     assert stdout.splitlines()[-3:] == [
         "next: subbit show runs/a",
-        "      subbit predict runs/a test",
+        "      subbit predict runs/a test   # or an image, a folder, a file instead of test",
         "      subbit export runs/a --module a-model",
     ]
 

@@ -24,6 +24,7 @@ from subbit.runtime.given import Given
 from subbit.runtime.workplace import Workplace
 from tests.problems import settings
 
+SAID_AT_ONCE = ("no such file", "ends in", "there already")
 RUN = ["model=mlp", "clients=3", "limit=90", "test_limit=60", "rounds=1"]
 
 
@@ -124,14 +125,22 @@ def test_classes_of_folders_have_names(tmp_path: Path, capsys: pytest.CaptureFix
     ],
 )
 def test_what_makes_no_sense_is_said(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: str, words: list[str], said: str
+    runs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    inputs: str,
+    words: list[str],
+    said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("floats.npy", np.zeros((2, 3)))
     Path("taken.csv").write_text("mine")
     before = sorted(path.name for path in tmp_path.iterdir())
+    capsys.readouterr()
     with pytest.raises(SubbitError, match=said):
         call("predict", runs / "common", inputs, *words)
+    assert ("loading PyTorch" in capsys.readouterr().err) == (said not in SAID_AT_ONCE)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert Path("taken.csv").read_text() == "mine"
 
