@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "first-model.md"
 BLOCK = re.compile(r"(?<=```console\n)\$ (?P<command>[^\n]+)\n(?P<printed>.*?)(?=```)", re.DOTALL)
 PROGRESS = re.compile(r" +[0-9]+ s: ")
 """Lines that a terminal writes over."""
-NAMES = "zero one two three four five six seven eight nine".split()
+NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 EACH, SCALE = 30, 4
 SHOWN = 2
 CUT = "..."

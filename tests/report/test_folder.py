@@ -75,14 +75,14 @@ def same(found: dict[str, Any], path: Path, whole: tuple[dict[str, Any], bytes])
 
 
 def test_who_names_no_run_is_told_which_there_are(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match="it has no config.toml$"):
+    with pytest.raises(RunFolderError, match=r"it has no config\.toml$"):
         RunFolder.look(tmp_path / "nowhere" / "run")
     for number, name in enumerate(("older", "newer")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.toml").touch()
         os.utime(tmp_path / name / "config.toml", (number, number))
     for path in (tmp_path, tmp_path / "run"):
-        with pytest.raises(RunFolderError, match="newest first: .*newer, .*older$"):
+        with pytest.raises(RunFolderError, match=r"newest first: .*newer, .*older$"):
             RunFolder.look(path)
 
 
