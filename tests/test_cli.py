@@ -1,4 +1,4 @@
-"""The command line as a user meets it: real processes, exit statuses, one line per error."""
+"""The command line as a user meets it: exit statuses, one line per error; real processes where they are the point."""
 
 from __future__ import annotations
 
@@ -13,15 +13,7 @@ from pathlib import Path
 
 import pytest
 
-QUICK = ["model=mlp", "head=keep", "clients=4", "limit=200", "test_limit=60", "rounds=3", "batch_size=16"]
-
-
-def subbit(*words: str, folder: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "subbit", *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
-    if check and done.returncode != 0:
-        raise AssertionError(f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return done
+from tests.cli.shell import QUICK, here, subbit
 
 
 def summary(folder: Path) -> dict[str, object]:
@@ -39,6 +31,7 @@ def summary(folder: Path) -> dict[str, object]:
         (["list", "method"], "method", "methods"),
         (["compare", "deltamask", "fedpn"], "fedpn", "fedpm"),
         (["run", "nowhere.toml"], "nowhere.toml", "TOML"),
+        (["run", "."], "is a folder", "subbit init --data"),
         (["resume", "runs/nowhere"], "runs/nowhere", "config.toml"),
         (["run", "rounds=1", "job.toml"], "job.toml", "comes first"),
         (["compare", "rounds=3"], "no method", "subbit compare"),
@@ -49,7 +42,7 @@ def summary(folder: Path) -> dict[str, object]:
 def test_a_wrong_word_is_one_line_with_the_nearest_right_one(
     words: list[str], wrong: str, right: str, tmp_path: Path
 ) -> None:
-    done = subbit(*words, folder=tmp_path, check=False)
+    done = here(*words, folder=tmp_path, status=None)
     # Others say what is being done.
     lines = [line for line in done.stderr.splitlines() if not line.startswith("  ") and "loading PyTorch" not in line]
     assert done.returncode not in (0, 1)
@@ -62,7 +55,7 @@ def test_a_wrong_word_is_one_line_with_the_nearest_right_one(
 
 
 def test_a_run_leaves_its_files_and_can_be_shown(tmp_path: Path) -> None:
-    subbit("run", *QUICK, "name=a", folder=tmp_path)
+    here("run", *QUICK, "name=a", folder=tmp_path)
     folder = tmp_path / "runs" / "a"
     found = {path.name for path in folder.iterdir()}
     files = "config.toml split.txt split.json job events.jsonl ledger.csv layers.json summary.json report.html"
@@ -73,10 +66,10 @@ def test_a_run_leaves_its_files_and_can_be_shown(tmp_path: Path) -> None:
         "downlink_bytes", "one_off_bytes", "failed_clients", "seconds", "model_sha256", "versions",
     }  # fmt: skip
     assert wanted <= set(summary(folder))
-    shown = subbit("show", "runs/a", folder=tmp_path).stdout
+    shown = here("show", "runs/a", folder=tmp_path).stdout
     assert "accuracy, expected network" in shown
-    assert "runs/a is finished" in subbit("resume", "runs/a", folder=tmp_path).stdout
-    again = subbit("run", "runs/a/config.toml", "name=b", folder=tmp_path)
+    assert "runs/a is finished" in here("resume", "runs/a", folder=tmp_path).stdout
+    again = here("run", "runs/a/config.toml", "name=b", folder=tmp_path)
     assert "fingerprint" in again.stdout
     assert summary(tmp_path / "runs" / "b")["model_sha256"] == summary(folder)["model_sha256"]
 
@@ -88,7 +81,7 @@ def test_a_run_says_what_it_loads_before_anything_else(tmp_path: Path) -> None:
 
 def test_a_run_killed_by_sigkill_resumes_to_the_same_model(tmp_path: Path) -> None:
     words = [*QUICK, "rounds=12", "epochs=3"]
-    subbit("run", *words, "name=whole", folder=tmp_path)
+    here("run", *words, "name=whole", folder=tmp_path)
     command = [sys.executable, "-m", "subbit", "run", *words, "name=killed"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         events = tmp_path / "runs" / "killed" / "events.jsonl"
@@ -107,7 +100,7 @@ def test_a_run_killed_by_sigkill_resumes_to_the_same_model(tmp_path: Path) -> No
 
 def test_a_comparison_shows_paper_form_exact_form_and_fedpm_side_by_side(tmp_path: Path) -> None:
     contenders = ["deltamask", "deltamask:preset=paper", "fedpm"]
-    printed = subbit("compare", *contenders, *QUICK, "--target", "0.2", "--json", folder=tmp_path).stdout
+    printed = here("compare", *contenders, *QUICK, "--target", "0.2", "--json", folder=tmp_path).stdout
     rows = json.loads(printed)["methods"]
     assert list(rows) == contenders
     assert rows["deltamask"]["false_flips_per_upload"] is None
@@ -116,17 +109,17 @@ def test_a_comparison_shows_paper_form_exact_form_and_fedpm_side_by_side(tmp_pat
     assert rows["deltamask"]["downlink_bpp"] < 6
     assert rows["deltamask"]["uplink_bpp"] < rows["fedpm"]["uplink_bpp"]
     assert "mb_to_target" in rows["fedpm"]
-    table = subbit("compare", "deltamask", *QUICK, "rounds=1", "folder=elsewhere", folder=tmp_path).stdout
+    table = here("compare", "deltamask", *QUICK, "rounds=1", "folder=elsewhere", folder=tmp_path).stdout
     assert "bits per trained parameter" in table
     assert (tmp_path / "elsewhere" / "comparison.json").exists()
 
 
 @pytest.mark.parametrize("what", ["methods", "codecs", "models", "datasets", "partitions", "privacy"])
 def test_lists_are_tables_and_json(what: str, tmp_path: Path) -> None:
-    rows = json.loads(subbit("list", what, "--json", folder=tmp_path).stdout)
+    rows = json.loads(here("list", what, "--json", folder=tmp_path).stdout)
     assert rows
     assert all("name" in row for row in rows)
-    assert str(rows[0]["name"]) in subbit("list", what, folder=tmp_path).stdout
+    assert str(rows[0]["name"]) in here("list", what, folder=tmp_path).stdout
 
 
 def test_inspect_describes_a_frame_and_refuses_anything_else(tmp_path: Path) -> None:
@@ -134,7 +127,7 @@ def test_inspect_describes_a_frame_and_refuses_anything_else(tmp_path: Path) -> 
     frame = sorted(golden.glob("*.bin"))[0]
     assert "codec" in subbit("inspect", str(frame), folder=tmp_path).stdout
     (tmp_path / "rubbish").write_bytes(b"rubbish")
-    refused = subbit("inspect", "rubbish", folder=tmp_path, check=False)
+    refused = here("inspect", "rubbish", folder=tmp_path, status=None)
     assert refused.returncode == 7
     assert "not a frame" in refused.stderr
 
@@ -147,10 +140,10 @@ def test_benchmarks_are_run_from_a_clone_and_nowhere_else(tmp_path: Path) -> Non
     """A size that the benchmark refuses shows that it was found, and its option read."""
     root = Path(__file__).parents[1]
     for folder in (root, root / "docs"):
-        one_line(subbit("bench", "codecs", "--size", "9999", folder=folder, check=False), "at least 10,000 places")
+        one_line(subbit("bench", "codecs", "--size", "9999", folder=folder, status=None), "at least 10,000 places")
     assert "--size" in subbit("bench", "codecs", "--help", folder=root).stdout
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "another"\n')
-    refused = subbit("bench", "codecs", folder=tmp_path, check=False)
+    refused = subbit("bench", "codecs", folder=tmp_path, status=None)
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
     assert "clone of the repository" in refused.stderr
@@ -159,7 +152,7 @@ def test_benchmarks_are_run_from_a_clone_and_nowhere_else(tmp_path: Path) -> Non
 
 def test_help_has_examples(tmp_path: Path) -> None:
     for command in ("run", "resume", "show", "compare", "list", "inspect"):
-        assert f"subbit {command}" in subbit(command, "--help", folder=tmp_path).stdout
+        assert f"subbit {command}" in here(command, "--help", folder=tmp_path).stdout
 
 
 def one_line(done: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -192,7 +185,7 @@ def test_a_disk_that_takes_no_more_is_one_line_and_after_that_the_run_goes_on(
     job: list[str], biggest: str, tmp_path: Path
 ) -> None:
     """No file may grow to the size of this one, as on a disk that is full; then it may, and the result is the same."""
-    subbit("run", *job, "name=whole", folder=tmp_path)
+    here("run", *job, "name=whole", folder=tmp_path)
     most = (tmp_path / "runs/whole" / biggest).stat().st_size - 1
     if biggest == "events.jsonl":
         most -= 200  # Less than a line; the seconds in each have more digits in one run than in another.
@@ -202,25 +195,25 @@ def test_a_disk_that_takes_no_more_is_one_line_and_after_that_the_run_goes_on(
     assert not list((tmp_path / "runs").rglob("*.tmp"))
     begun = bool(list((tmp_path / "runs/full/checkpoint").glob("*.json")))
     assert begun == (biggest == "events.jsonl")
-    subbit(*(["resume", "runs/full"] if begun else ["run", *job, "name=full"]), folder=tmp_path)
+    here(*(["resume", "runs/full"] if begun else ["run", *job, "name=full"]), folder=tmp_path)
     assert summary(tmp_path / "runs/full")["model_sha256"] == summary(tmp_path / "runs/whole")["model_sha256"]
     assert sorted(path.name for path in (tmp_path / "runs").iterdir() if path.name.startswith(".")) == [".lock"]
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    one_line(subbit("run", *QUICK, "folder=file", folder=tmp_path, check=False), "file", "exists")
-    one_line(subbit("run", *QUICK, "folder=file/deep", folder=tmp_path, check=False), "Not a directory")
-    one_line(subbit("run", *QUICK, "folder=/proc/runs", folder=tmp_path, check=False), "/proc/runs")
+    one_line(here("run", *QUICK, "folder=file", folder=tmp_path, status=None), "file", "exists")
+    one_line(here("run", *QUICK, "folder=file/deep", folder=tmp_path, status=None), "Not a directory")
+    one_line(here("run", *QUICK, "folder=/proc/runs", folder=tmp_path, status=None), "/proc/runs")
 
 
 def test_a_damaged_summary_is_one_line_and_check_names_the_file(tmp_path: Path) -> None:
-    subbit("run", *QUICK, "name=a", folder=tmp_path)
-    assert "0 damaged" in subbit("check", "runs/a", folder=tmp_path).stdout
+    here("run", *QUICK, "name=a", folder=tmp_path)
+    assert "0 damaged" in here("check", "runs/a", folder=tmp_path).stdout
     (tmp_path / "runs/a/summary.json").write_text("{")
-    one_line(subbit("show", "runs/a", folder=tmp_path, check=False), "summary.json cannot be read", "subbit resume")
-    done = subbit("check", "runs/a", folder=tmp_path, check=False)
+    one_line(here("show", "runs/a", folder=tmp_path, status=None), "summary.json cannot be read", "subbit resume")
+    done = here("check", "runs/a", folder=tmp_path, status=None)
     assert done.returncode == 6
     assert "summary.json" in done.stdout
-    subbit("resume", "runs/a", folder=tmp_path)
-    assert "0 damaged" in subbit("check", "runs/a", folder=tmp_path).stdout
+    here("resume", "runs/a", folder=tmp_path)
+    assert "0 damaged" in here("check", "runs/a", folder=tmp_path).stdout

@@ -6,6 +6,7 @@ Dependencies come from the environment of the tests, so nothing is downloaded. `
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -97,6 +98,23 @@ def test_commands_and_a_run(python: Path, tmp_path: Path) -> None:
     words = ["rounds=1", "clients=2", "limit=40", "test_limit=20"]  # The bundled network and digits.
     assert "results in runs/deltamask-1/" in run(subbit, "run", *words, folder=tmp_path)
     assert "0 damaged" in run(subbit, "check", "runs/deltamask-1", folder=tmp_path)
+
+
+def test_the_first_steps_of_a_new_user(python: Path, tmp_path: Path) -> None:
+    """docs/first-model.md in an empty folder, with the wheel alone."""
+    script = runpy.run_path(str(ROOT / "scripts" / "first_model.py"))
+    script["write_pictures"](tmp_path)
+    page = script["PAGE"].read_text()
+
+    def call(command: str) -> str:
+        words = command.split()
+        return run(
+            python.with_name(words[0]), *words[1:], *(["rounds=1"] if words[1] == "run" else []), folder=tmp_path
+        )
+
+    found = script["replayed"](page, call)
+    assert "photo.png,seven," in found
+    assert list(tmp_path.glob("my-model/model.safetensors"))
 
 
 def test_a_script_of_a_user_has_types(python: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "flower": {"core", "codecs", "wire", "objectives", "models", "config", "runtime"},
     "papers": {*("core", "codecs", "wire", "data", "models", "peft", "maps", "methods", "config", "runtime", "report")},
     "arena": {"core", "config", "runtime", "report"},
-    "pages": {"core", "wire", "config", "runtime", "report", "arena"},
+    "pages": {"core", "wire", "config", "runtime", "report", "papers", "arena"},
     "board": {"core", "config", "runtime", "report", "pages"},
     "tracking": {"core", "config", "runtime"},
     "setup": {"core", "sets", "models"},

@@ -1,7 +1,9 @@
-"""Runs `subbit` in real processes: with pipes, or in a terminal of its own."""
+"""Runs `subbit` in real processes, with pipes or in a terminal; or in this one, where that is not the point."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pty
 import subprocess
@@ -21,6 +23,25 @@ def subbit(*words: str, folder: Path, status: int | None = 0, **more: str) -> su
     )
     assert status is None or done.returncode == status, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def here(*words: str, folder: Path, status: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """As `subbit`, but in this process, which has imported torch already: seconds less for each call."""
+    from subbit.cli.entry import main
+
+    out, err, before, found = io.StringIO(), io.StringIO(), (os.getcwd(), sys.argv), 0
+    os.chdir(folder)
+    sys.argv = ["subbit", *words]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as ended:
+        found = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    finally:
+        os.chdir(before[0])
+        sys.argv = before[1]
+    assert status is None or found == status, f"{words}: {found}\n{out.getvalue()}\n{err.getvalue()}"
+    return subprocess.CompletedProcess([*words], found, out.getvalue(), err.getvalue())
 
 
 def in_terminal(*words: str, folder: Path, **more: str) -> tuple[int, list[tuple[float, bytes]]]:

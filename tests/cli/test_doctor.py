@@ -29,7 +29,20 @@ def test_this_machine_works_and_every_line_that_is_not_ok_says_what_to_do(tmp_pa
     assert names["model subbit/vit-micro"]["ok"]
     assert all(finding["advice"] for finding in found["findings"] if not finding["ok"])
     assert "pip install 'subbit[int8]'" in names["extra int8"]["advice"]
+    assert "track=mlflow" in names["extra mlflow"]["advice"]
+    assert "extra all" not in names, "it only names the others again"
     assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+def test_data_sets_that_are_not_here_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUBBIT_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    *found, missing = this_machine.dataset_findings()
+    assert "data digits" in {finding.name for finding in found}
+    assert all(finding.ok for finding in found)
+    assert "cifar10, cifar100" in missing.found
+    assert "subbit list datasets NAME" in missing.advice
+    assert not missing.stops_runs
 
 
 def test_a_folder_that_cannot_be_written_is_broken(tmp_path: Path) -> None:

@@ -98,6 +98,12 @@ def test_a_network_of_ones_own_and_one_of_the_hub_are_named(data: Path, tmp_path
         assert resolve(read_toml(file)).run.model == model
 
 
+def test_what_was_found_is_said_as_one_would(data: Path, tmp_path: Path) -> None:
+    assert (
+        "24 images of 2 classes, 12 of each" in init(data, str(tmp_path / "a.toml"), "--data", "scans", "--yes").output
+    )
+
+
 def test_real_nodes_get_the_form_of_their_inputs(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "nodes.toml"
     done = init(data, str(file), "--data", "scans", "--nodes", "--clients", "4", "--yes")

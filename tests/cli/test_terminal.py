@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import QUICK, in_terminal, subbit
+from tests.cli.shell import QUICK, here, in_terminal, subbit
 
 COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-9](;[0-9;]*)?m")
 SOON, SILENT = 3.0, 6.0
@@ -51,7 +51,7 @@ def test_a_pipe_gets_plain_lines_few_of_them_and_results_apart_from_progress(run
     assert "accuracy, expected network" in stdout
     assert stdout.splitlines()[-3:] == [
         "next: subbit show runs/a",
-        "      subbit predict runs/a test",
+        "      subbit predict runs/a test   # or an image, a folder, a file instead of test",
         "      subbit export runs/a --module a-model",
     ]
 
@@ -68,26 +68,26 @@ def test_colours_and_control_characters_can_be_turned_off(variables: dict[str, s
 
 def test_quiet_is_one_line_and_json_is_the_summary(run: Path) -> None:
     summary = json.loads((run / "runs/a/summary.json").read_text())
-    shown = subbit("show", "runs/a", "--json", folder=run)
+    shown = here("show", "runs/a", "--json", folder=run)
     assert json.loads(shown.stdout) == summary
-    (line,) = subbit("show", "runs/a", "--quiet", folder=run).stdout.splitlines()
+    (line,) = here("show", "runs/a", "--quiet", folder=run).stdout.splitlines()
     assert line.startswith(f"runs/a: accuracy {summary['accuracy']:.4f}, up {summary['uplink_bpp']:.4f}")
     done = subbit("run", *QUICK, "name=c", "rounds=1", "--quiet", folder=run)
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""
-    done = subbit("resume", "runs/a", "--json", "--quiet", folder=run)
+    done = here("resume", "runs/a", "--json", "--quiet", folder=run)
     assert json.loads(done.stdout) == summary
     assert done.stderr == ""
 
 
 def test_a_check_and_a_comparison_have_quiet_and_json_too(run: Path) -> None:
-    done = subbit("check", "runs/a", "--json", "--quiet", folder=run)
+    done = here("check", "runs/a", "--json", "--quiet", folder=run)
     found = json.loads(done.stdout)
     assert found["damaged"] == []
     assert found["checked"] > 5
     assert done.stderr == ""
     words = ["compare", "fedavg", "topk", *QUICK, "rounds=1", "folder=elsewhere"]
-    done = subbit(*words, "--quiet", folder=run)
+    done = here(*words, "--quiet", folder=run)
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == ["fedavg", "topk"]
     assert done.stderr == ""
 
@@ -105,11 +105,11 @@ def test_a_check_and_a_comparison_have_quiet_and_json_too(run: Path) -> None:
 )
 def test_exit_codes_are_those_of_the_page(words: list[str], status: int, tmp_path: Path) -> None:
     (tmp_path / "rubbish").write_bytes(b"rubbish")
-    done = subbit(*words, folder=tmp_path, status=status)
+    done = here(*words, folder=tmp_path, status=status)
     assert "Traceback" not in done.stderr
     page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
     assert re.search(rf"^\| {status} \|", page, re.MULTILINE)
 
 
 def test_the_version_has_a_short_option(tmp_path: Path) -> None:
-    assert subbit("-V", folder=tmp_path).stdout == subbit("--version", folder=tmp_path).stdout
+    assert here("-V", folder=tmp_path).stdout == here("--version", folder=tmp_path).stdout

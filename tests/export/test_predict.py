@@ -24,6 +24,8 @@ from subbit.runtime.given import Given
 from subbit.runtime.workplace import Workplace
 from tests.problems import settings
 
+DARK = "<b>dark"
+SAID_AT_ONCE = ("no such file", "ends in", "there already")
 RUN = ["model=mlp", "clients=3", "limit=90", "test_limit=60", "rounds=1"]
 
 
@@ -97,7 +99,7 @@ def test_images_of_other_sizes_and_colours_are_fitted(
 
 def test_classes_of_folders_have_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for split, count in (("train", 6), ("test", 2)):
-        for name, grey in (("dark", 10), ("light", 240)):
+        for name, grey in ((DARK, 10), ("light", 240)):
             (tmp_path / "set" / split / name).mkdir(parents=True)
             for number in range(count):
                 picture = Image.new("L", (8, 8), grey + number)
@@ -107,8 +109,20 @@ def test_classes_of_folders_have_names(tmp_path: Path, capsys: pytest.CaptureFix
     capsys.readouterr()
     call("predict", tmp_path / "run", "test")
     rows = table(capsys.readouterr().out)
-    assert {row["label"] for row in rows} == {"dark", "light"}
-    assert {row["class"] for row in rows} <= {"dark", "light"}
+    assert {row["label"] for row in rows} == {DARK, "light"}
+    assert {row["class"] for row in rows} <= {DARK, "light"}
+    assert json.loads((tmp_path / "run" / "split.json").read_text())["class_names"] == [DARK, "light"]
+    assert "&lt;b&gt;dark" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_classes_of_a_table_have_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["a,b,label", *(f"{n % 7},{n % 5},{['no', 'yes'][n % 2]}" for n in range(60))]
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    words = ["method=fedavg", "model=mlp", "head=keep", f"dataset={tmp_path / 'table.csv'}", "partition=iid"]
+    call("run", *words, "clients=2", "rounds=1", f"folder={tmp_path}", "name=run")
+    capsys.readouterr()
+    call("predict", tmp_path / "run", "test")
+    assert {row["label"] for row in table(capsys.readouterr().out)} == {"no", "yes"}
 
 
 @pytest.mark.parametrize(
@@ -124,14 +138,22 @@ def test_classes_of_folders_have_names(tmp_path: Path, capsys: pytest.CaptureFix
     ],
 )
 def test_what_makes_no_sense_is_said(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inputs: str, words: list[str], said: str
+    runs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    inputs: str,
+    words: list[str],
+    said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("floats.npy", np.zeros((2, 3)))
     Path("taken.csv").write_text("mine")
     before = sorted(path.name for path in tmp_path.iterdir())
+    capsys.readouterr()
     with pytest.raises(SubbitError, match=said):
         call("predict", runs / "common", inputs, *words)
+    assert ("loading PyTorch" in capsys.readouterr().err) == (said not in SAID_AT_ONCE)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert Path("taken.csv").read_text() == "mine"
 

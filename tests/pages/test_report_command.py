@@ -1,4 +1,4 @@
-"""Reports as the commands write them: real runs, in processes of their own."""
+"""Reports as the commands write them: real runs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,15 @@ from torch import nn
 
 import subbit as package
 from subbit.core.errors import RunWarning
+from tests.cli.shell import here
 from tests.pages.hand_made import make_run, summary
 from tests.pages.pages_parser import check_page
 
 QUICK = ["model=mlp", "head=keep", "clients=3", "limit=120", "test_limit=60", "rounds=2", "batch_size=16"]
 
 
-def subbit(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "subbit", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
-
-
 def test_a_run_ends_with_a_report_that_check_does_not_mind(tmp_path: Path) -> None:
-    done = subbit("run", *QUICK, "method=fedpm", "name=a", folder=tmp_path)
+    done = here("run", *QUICK, "method=fedpm", "name=a", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if "report" in line] == ["report in runs/a/report.html"]
     folder = tmp_path / "runs" / "a"
@@ -39,28 +35,28 @@ def test_a_run_ends_with_a_report_that_check_does_not_mind(tmp_path: Path) -> No
     bars = [each for plot in found.plots.values() for each in plot["series"] if each["mode"] == "bars"]
     sent = 1e6 * sum(sum(each["y"]) for each in bars)
     assert sent == pytest.approx(numbers["uplink_bytes"] + numbers["downlink_bytes"])
-    checked = subbit("check", "runs/a", folder=tmp_path)
+    checked = here("check", "runs/a", folder=tmp_path)
     assert "0 damaged" in checked.stdout
     (folder / "summary.json").unlink()
-    assert subbit("report", "runs/a", folder=tmp_path).returncode == 0
+    assert here("report", "runs/a", folder=tmp_path).returncode == 0
     assert "Not finished: 2 of 2 rounds" in check_page((folder / "report.html").read_text(encoding="utf-8")).text
 
 
 def test_no_report_if_none_is_wanted_and_a_foreign_file_is_only_a_warning(tmp_path: Path) -> None:
-    done = subbit("run", *QUICK, "method=fedavg", "name=a", "--no-report", folder=tmp_path)
+    done = here("run", *QUICK, "method=fedavg", "name=a", "--no-report", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "runs/a/report.html").exists()
     (tmp_path / "runs/report.html").write_text("my own notes")
-    done = subbit("compare", "fedavg", "fedpm", *QUICK, folder=tmp_path)
+    done = here("compare", "fedavg", "fedpm", *QUICK, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "warning: no report was written: runs/report.html is there already" in done.stderr
     assert (tmp_path / "runs/report.html").read_text() == "my own notes"
-    assert subbit("report", "runs", "--out", "compared.html", folder=tmp_path).returncode == 0
+    assert here("report", "runs", "--out", "compared.html", folder=tmp_path).returncode == 0
     assert "fedpm" in check_page((tmp_path / "compared.html").read_text(encoding="utf-8")).text
 
 
 def test_a_comparison_ends_with_a_report_and_prints_json_alone(tmp_path: Path) -> None:
-    done = subbit("compare", "fedavg", "fedpm", *QUICK, "--json", folder=tmp_path)
+    done = here("compare", "fedavg", "fedpm", *QUICK, "--json", folder=tmp_path)
     numbers = json.loads(done.stdout)
     found = check_page((tmp_path / "runs/report.html").read_text(encoding="utf-8"))
     for row in numbers["methods"].values():
@@ -80,7 +76,7 @@ def test_the_command_needs_no_torch(tmp_path: Path) -> None:
 
 
 def test_what_is_no_folder_of_ours_is_one_line(tmp_path: Path) -> None:
-    done = subbit("report", "nowhere", folder=tmp_path)
+    done = here("report", "nowhere", folder=tmp_path, status=6)
     assert done.returncode == 6
     assert len(done.stderr.strip().splitlines()) == 1
     assert "nowhere is neither a run folder" in done.stderr

@@ -72,6 +72,19 @@ def test_the_split_is_a_table_of_clients_and_classes(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_classes_with_names_have_them_as_headings(tmp_path: Path) -> None:
+    names = [HOSTILE[:16], "dog", "a name that is longer than a column"]
+    found = report(make_run(tmp_path, summary(), split={**SPLIT, "class_names": names}))
+    headings = cells(found, "Training examples by client and class")[0]
+    assert headings == ["client", HOSTILE[:16], "dog", "a name that is …"]
+
+
+@pytest.mark.parametrize("names", [["a", "b"], "abc", None, 3, {"a": 1}])
+def test_names_that_do_not_fit_are_left_out(names: Any, tmp_path: Path) -> None:
+    found = report(make_run(tmp_path, summary(), split={**SPLIT, "class_names": names}))
+    assert cells(found, "Training examples by client and class")[0] == ["client", "0", "1", "2"]
+
+
 def test_without_classes_there_is_no_heat_map(tmp_path: Path) -> None:
     split = {"schema": 1, "fingerprint": "0" * 16, "sizes": [5, 7]}
     scores = {"objective": "language", "score_name": "perplexity", "higher_is_better": False}

@@ -74,6 +74,18 @@ def same(found: dict[str, Any], path: Path, whole: tuple[dict[str, Any], bytes])
 # Locks.
 
 
+def test_who_names_no_run_is_told_which_there_are(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"it has no config\.toml$"):
+        RunFolder.look(tmp_path / "nowhere" / "run")
+    for number, name in enumerate(("older", "newer")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").touch()
+        os.utime(tmp_path / name / "config.toml", (number, number))
+    for path in (tmp_path, tmp_path / "run"):
+        with pytest.raises(RunFolderError, match=r"newest first: .*newer, .*older$"):
+            RunFolder.look(path)
+
+
 def test_a_folder_in_use_is_left_alone_and_its_holder_named(tmp_path: Path) -> None:
     first = RunFolder.create(chosen(tmp_path), "")
     with pytest.raises(RunFolderError, match=f"in use by process {os.getpid()} on .*give another name="):

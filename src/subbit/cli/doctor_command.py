@@ -48,6 +48,8 @@ def doctor(
         say(f"broken: {', '.join(finding.name for finding in broken)}")
     else:
         say("subbit run works here")
+        if not quiet:
+            say("next: subbit init --data FOLDER   # of CLASS/*.png, or a table; without --data it asks")
     raise typer.Exit(1 if broken else 0)
 
 

@@ -53,6 +53,8 @@ def show(folder: RunPath, quiet: Quiet = False, as_json: AsJson = False) -> None
             )
     console.print(table)
     print_summary(summary, folder)
+    if (folder / "report.html").is_file():
+        say(f"report in {folder / 'report.html'}")
 
 
 def check(

@@ -34,6 +34,7 @@ def paper(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables")] = False,
     protocols: Annotated[Path | None, typer.Option(help="Folder of the protocols; default: that of the clone")] = None,
     results: Annotated[Path | None, typer.Option(help="Folder of the results; default: that of the clone")] = None,
+    report: Annotated[Path | None, typer.Option(help="Also write tables and plots to this HTML file")] = None,
 ) -> None:
     """Ask of a printed value of the five papers whether it is true.
 
@@ -44,6 +45,7 @@ def paper(
     [bold]subbit paper 003 table-9[/bold]
     [bold]subbit paper 000 table-2 --scale paper --dry-run[/bold]   what the paper's own protocol would take
     [bold]subbit paper '*' --scale smoke[/bold]   does everything run?
+    [bold]subbit paper 002 --report zampling.html[/bold]   tables and plots of a paper, as one file
     """
     from subbit.papers.protocols import SCALES, read_protocols
 
@@ -52,12 +54,16 @@ def paper(
         raise ConfigError("protocols are in a clone of the repository: change into it, or give --protocols, --results")
     protocols = (protocols or (root or Path()) / PROTOCOLS).absolute()
     results = (results or (root or Path()) / RESULTS).absolute()
+    report = None if report is None else report.absolute()
     if root is not None:
         os.chdir(root)  # Paths in protocols are relative to the clone.
     if scale is not None and scale not in SCALES:
         raise ConfigError(f"--scale {scale}: needs one of {', '.join(SCALES)}")
+    words = [] if words is None or [word.lower() for word in words] == [LIST] else words
+    if report is not None and (not words or dry_run):
+        raise ConfigError("--report is for tables and figures: name a paper, or '*' for all, and leave out --dry-run")
     known = read_protocols(protocols)
-    if not words or [word.lower() for word in words] == [LIST]:
+    if not words:
         _list(known, results, root or Path(), as_json)
         return
     chosen = _chosen(known, words)
@@ -68,7 +74,10 @@ def paper(
         _make(chosen, scale, seeds, budget, results)
     elif seeds is not None or budget is not None:
         raise ConfigError("--seeds and --budget are for runs: add --scale, e.g. --scale cpu")
-    _show(chosen, scale, results, root or Path(), as_json)
+    found = _found(chosen, scale, results, root or Path())
+    if report is not None:
+        _write_report(report, found)
+    _show(found, as_json)
 
 
 def _chosen(known: dict[str, Any], words: list[str]) -> list[Any]:
@@ -138,11 +147,22 @@ def _make(chosen: list[Any], scale: str, seeds: int | None, budget: float | None
         raise ConfigError(f"{len(failed)} runs failed: {failed[0]['row']}: {failed[0]['error']}")
 
 
-def _show(chosen: list[Any], scale: str | None, results: Path, root: Path, as_json: bool) -> None:
+def _found(chosen: list[Any], scale: str | None, results: Path, root: Path) -> list[Any]:
     from subbit.papers.best_known import best_known
     from subbit.papers.paper_tables import judged
 
-    found = [judged(each, scale, results, root) if scale else best_known(each, results, root) for each in chosen]
+    return [judged(each, scale, results, root) if scale else best_known(each, results, root) for each in chosen]
+
+
+def _write_report(path: Path, found: list[Any]) -> None:
+    from subbit.pages.paper_page import paper_page
+    from subbit.pages.write_report import write_page
+
+    where = write_page(path, lambda: paper_page(found))
+    progress.print(f"report in {where}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _show(found: list[Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps([each.as_record() for each in found], indent=2))
         return

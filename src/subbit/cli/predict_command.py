@@ -18,7 +18,7 @@ from subbit.cli.consoles import note
 from subbit.cli.options import PluginFiles, RunPath
 from subbit.cli.telling import Teller
 from subbit.core.busy import busy_with
-from subbit.core.errors import ConfigError, RunFolderError
+from subbit.core.errors import ConfigError, DataError, RunFolderError
 
 FORMATS = (".csv", ".jsonl", ".npz")
 
@@ -41,6 +41,7 @@ def predict(
     from subbit.runtime.folder import RunFolder
 
     RunFolder.look(folder).refuse_given()
+    _check_inputs(inputs)
     _check_output(output)
     note(f"{folder}: loading PyTorch")
     with Teller():
@@ -64,6 +65,15 @@ def predict(
         for _ in predictions:
             pass
     _say_scores(predictions, output)
+
+
+def _check_inputs(text: str) -> None:
+    """A mistyped name of a file is said before anything that takes long is imported."""
+    from subbit.setup.seen_data import IMAGES
+
+    path = Path(text).expanduser()
+    if path.suffix.lower() in (*IMAGES, ".npy", ".npz") and not path.is_file():
+        raise DataError(f"{text}: there is no such file")
 
 
 def _check_output(path: Path | None) -> None:
@@ -139,4 +149,4 @@ def _say_scores(predictions: Any, output: Path | None) -> None:
         if predictions.trained.rounds == run.rounds
         else f", after round {predictions.trained.rounds} of {run.rounds}"
     )
-    note(f"{count} examples of {predictions.inputs.what}{after}{': ' + told if told else ''}")
+    note(f"{count} example{'' if count == 1 else 's'} of {predictions.inputs.what}{after}{': ' + told if told else ''}")

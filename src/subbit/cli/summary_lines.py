@@ -70,5 +70,5 @@ def print_next(summary: dict[str, Any], folder: Path) -> None:
     say(f"next: subbit show {where}")
     if GIVEN not in (summary["model"], summary["dataset"]):
         client = " --client 0" if find_method(summary["method"]).personal else ""
-        say(f"      subbit predict {where} test{client}")
+        say(f"      subbit predict {where} test{client}   # or an image, a folder, a file instead of test")
         say(f"      subbit export {where} --module {quote(folder.name + '-model')}{client}")

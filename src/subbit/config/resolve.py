@@ -43,6 +43,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"no file {str(path)!r}: give the path of a TOML file, or none for the defaults") from None
+    except IsADirectoryError:
+        raise ConfigError(
+            f"{path} is a folder: give the path of a TOML file; subbit init --data {path} writes one, if these are data"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a TOML file: {error}") from None
 

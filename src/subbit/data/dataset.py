@@ -30,6 +30,8 @@ class Dataset:
     """Number of classes or, for objectives without classes, of outputs."""
     notes: tuple[str, ...] = ()
     """Lines on how the files were read."""
+    class_names: tuple[str, ...] | None = None
+    """Where the files name the classes."""
 
     def __post_init__(self) -> None:
         for split, data in (("train", self.train), ("test", self.test)):

@@ -158,6 +158,8 @@ class Source:
     """The same examples one by one, if they can be read batch by batch."""
     notes: tuple[str, ...] = ()
     """Lines on how the files were read, for people: which class has which number."""
+    names: tuple[str, ...] | None = None
+    """Of the classes, where the files name them."""
 
     def tensor(self, indices: Indices) -> Tensor:
         """The inputs, where they are one tensor."""

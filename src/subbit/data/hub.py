@@ -100,7 +100,9 @@ def _sources(train: Part, test: Part, options: dict[str, str], needs: Needs) -> 
         has_image = "image" in options or any(name in names for name in COLUMNS["image"])
         is_text = "text" in options or (not has_image and any(name in names for name in COLUMNS["text"]))
         read = _text_reader(where, options, table, needs) if is_text else _image_reader(where, options, table)
-        return Source(where, values, read, owners_of(where, options, table), classes, notes=labels.notes)
+        return Source(
+            where, values, read, owners_of(where, options, table), classes, notes=labels.notes, names=labels.names
+        )
 
     return source(*train, labels.train), source(*test, labels.test)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,8 @@ def open_image_folder(folder: Path, *, size: int | None = None) -> tuple[Source,
     names = sorted(path.name for path in (folder / "train").iterdir() if path.is_dir())
     if not names:
         raise DataError(f"{folder / 'train'}: found no sub-folder; need one per class with its images in it")
-    return _folder_source(folder / "train", names, size), _folder_source(folder / splits[0], names, size)
+    first = replace(_folder_source(folder / "train", names, size), names=tuple(names))
+    return first, _folder_source(folder / splits[0], names, size)
 
 
 def _folder_source(folder: Path, names: list[str], size: int | None) -> Source:

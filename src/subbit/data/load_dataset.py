@@ -70,7 +70,9 @@ def load_dataset(
     }
     later = reads_later(opened.stored, name, [(source, chosen[split]) for split, source in splits.items()])
     data = {split: read_source(source, chosen[split], needs, later) for split, source in splits.items()}
-    return Dataset(name, data["train"], data["test"], count, splits["train"].notes)
+    names = splits["train"].names
+    named = names if names is not None and len(names) == count else None  # With `classes` there may be more than names.
+    return Dataset(name, data["train"], data["test"], count, splits["train"].notes, named)
 
 
 def _declared(name: str, train: Source, needs: Needs) -> int | None:

@@ -149,11 +149,11 @@ class _Maker:
         if self._roles.inputs == "image":
             files = self._files(split)
             found = image_source(split.where, files, labels, classes, self._options.size, own)
-            return Source(found.where, labels, found.read, own, classes, found.items, self._notes())
+            return Source(found.where, labels, found.read, own, classes, found.items, self._notes(), names)
         if self._options.pack:
             return self._packed(split, own)
         read = self._text(split) if self._roles.inputs == "text" else self._features(split)
-        return Source(split.where, labels, read, own, classes, notes=self._notes())
+        return Source(split.where, labels, read, own, classes, notes=self._notes(), names=names)
 
     def _packed(self, split: Split, owners: list[str] | None) -> Source:
         if self._roles.inputs != "text" or not self._is_language or self._roles.labels:

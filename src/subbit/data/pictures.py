@@ -14,6 +14,7 @@ split (EuroSAT, Resisc45).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from subbit.core.errors import DataError
@@ -89,7 +90,7 @@ def open_class_folders(folder: Path, *, size: int | None = None) -> tuple[Source
         paths, labels = [path for path, _ in members], [label for _, label in members]
         return image_source(f"{folder}, {split}", paths, labels, len(names), size)
 
-    return source("train", chosen[0]), source("test", chosen[1])
+    return replace(source("train", chosen[0]), names=tuple(names)), source("test", chosen[1])
 
 
 def _every_fifth(files: Members, classes: int) -> tuple[Members, Members]:

@@ -33,6 +33,7 @@ class SplitSummary:
     """For each client, its number of examples of each class that it has; empty where examples have no classes."""
     notes: tuple[str, ...] = ()
     """Lines on how the files were read."""
+    class_names: tuple[str, ...] | None = None
 
     def as_text(self) -> str:
         sizes, held = self.sizes, self.classes_per_client

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from subbit.core.errors import SubbitError
 from subbit.data import Examples
-from subbit.data.images import images_in
 from subbit.export.read_inputs import Inputs
 from subbit.export.runs import TrainedRun
 from subbit.objectives import Objective
@@ -46,7 +44,7 @@ class Predictions:
 
     def __iter__(self) -> Iterator[Row]:
         module, count = self.trained.workplace.module, len(self.inputs.data)
-        names = class_names(self.trained)
+        names = self.trained.workplace.problem.class_names
         for start in range(0, count, BATCH):
             chosen = np.arange(start, min(start + BATCH, count))
             batch = self.inputs.data.batch(chosen)
@@ -73,7 +71,9 @@ class Predictions:
     def _objective(self) -> Objective:
         return self.trained.workplace.problem.objective
 
-    def _rows(self, chosen: NDArray[np.int64], outputs: Any, batch: Examples, names: list[str] | None) -> Iterator[Row]:
+    def _rows(
+        self, chosen: NDArray[np.int64], outputs: Any, batch: Examples, names: Sequence[str] | None
+    ) -> Iterator[Row]:
         found = _ROWS[self._objective.name](logits_of(outputs).float(), names)
         one_class = self.inputs.labelled and self._objective.name == "classification"
         for number, place in enumerate(chosen.tolist()):
@@ -93,28 +93,17 @@ class Predictions:
             self._unfit = str(error)
 
 
-def class_names(trained: TrainedRun) -> list[str] | None:
-    """Of a folder with a sub-folder for each class, which are numbered in the order of their names."""
-    problem = trained.workplace.problem
-    folder = Path(trained.workplace.settings.run.dataset.partition("?")[0]).expanduser()
-    folder = folder / "train" if (folder / "train").is_dir() else folder
-    if not folder.is_dir():
-        return None
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and images_in(path))
-    return names if len(names) == problem.classes else None
-
-
-def _name(number: int, names: list[str] | None) -> str | int:
+def _name(number: int, names: Sequence[str] | None) -> str | int:
     return number if names is None or number >= len(names) else names[number]
 
 
-def _classes(logits: Tensor, names: list[str] | None) -> list[Row]:
+def _classes(logits: Tensor, names: Sequence[str] | None) -> list[Row]:
     probabilities, classes = logits.softmax(dim=1).max(dim=1)
     pairs = zip(classes.tolist(), probabilities.tolist(), strict=True)
     return [{"class": _name(number, names), "probability": _short(share)} for number, share in pairs]
 
 
-def _labels(logits: Tensor, names: list[str] | None) -> list[Row]:
+def _labels(logits: Tensor, names: Sequence[str] | None) -> list[Row]:
     rows = []
     for line in logits:
         told = torch.nonzero(line > 0).flatten().tolist()
@@ -128,7 +117,7 @@ def _labels(logits: Tensor, names: list[str] | None) -> list[Row]:
     return rows
 
 
-def _values(outputs: Tensor, names: list[str] | None) -> list[Row]:
+def _values(outputs: Tensor, names: Sequence[str] | None) -> list[Row]:
     lines = outputs.reshape(len(outputs), -1).tolist()
     if lines and len(lines[0]) == 1:
         return [{"value": _short(line[0])} for line in lines]
@@ -140,7 +129,7 @@ def _short(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-_ROWS: dict[str, Callable[[Tensor, list[str] | None], list[Row]]] = {
+_ROWS: dict[str, Callable[[Tensor, Sequence[str] | None], list[Row]]] = {
     "classification": _classes,
     "multi-label": _labels,
     "regression": _values,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from subbit.pages.document import Page
@@ -15,6 +15,8 @@ from subbit.pages.read_run import RunData
 
 CLIENTS, CLASSES = 100, 50
 """Rows and columns of the heat map at most."""
+LETTERS = 16
+"""Of the name of a class at most."""
 LEVELS = 5
 """Colours beside that of nothing."""
 
@@ -46,11 +48,20 @@ def _heat_map(split: Mapping[str, Any]) -> Html | None:
         (str(client), [(count or "", f"h{_level(count, most)}") for count in counts])
         for client, counts in enumerate(shown)
     ]
-    grid = coloured("client", [span(group) for group in groups], rows, "Training examples by client and class")
+    headings = _class_headings(split.get("class_names"), classes, groups)
+    grid = coloured("client", headings, rows, "Training examples by client and class")
     told = "Training examples by client (rows) and class (columns); empty: none. The stronger the colour, the more."
     if len(shown) < len(held):
         told += f" The first {len(shown)} of {len(held)} clients are shown."
     return element("div", paragraph(told, class_="quiet"), element("div", grid, class_="card"))
+
+
+def _class_headings(names: object, classes: int, groups: Sequence[range]) -> list[str]:
+    """Names where there is one for each class and each has a column of its own; else numbers."""
+    if not isinstance(names, list) or len(names) != classes or len(groups) != classes:
+        return [span(group) for group in groups]
+    texts = [str(name) for name in names]
+    return [text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…" for text in texts]
 
 
 def _level(count: int, most: int) -> int:

@@ -44,6 +44,8 @@ class Cell:
     """At which it was measured."""
     counts: bool = True
     """False for readings: they ask which one is right, and do not decide about the table."""
+    theirs: float | None = None
+    """The printed number, in the unit of ours, where there is one of ours."""
 
 
 @dataclass(frozen=True)
@@ -244,4 +246,5 @@ def _cell(
     verdict: Verdict,
     why: str = "",
 ) -> Cell:
-    return Cell(kind, says, metric, theirs.text, ours.value, ours.spread, ours.seeds, verdict, why)
+    found = Cell(kind, says, metric, theirs.text, ours.value, ours.spread, ours.seeds, verdict, why)
+    return replace(found, theirs=theirs.value)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from subbit.runtime.side_files import Layers, Split
 
 EVENTS, LEDGER, LAYERS = "events.jsonl", "ledger.csv", "layers.json"
+NAMED_RUNS = 5
 PATIENCE = 60.0  # Seconds to wait for another process to create a folder.
 log = logging.getLogger("subbit")
 
@@ -119,7 +120,7 @@ class RunFolder:
     def look(cls, path: Path) -> RunFolder:
         """Open to read the recorded files. Unlike `settings`, this does not need the run's plugins."""
         if not (path / "config.toml").is_file():
-            raise RunFolderError(f"{path} is not a run folder: it has no config.toml")
+            raise RunFolderError(f"{path} is not a run folder: it has no config.toml{_runs_near(path)}")
         return cls(path, None)
 
     @property
@@ -320,6 +321,20 @@ class RunFolder:
 
     def _replace(self, name: str, text: str) -> None:
         replace_file(self.path / name, text.encode())
+
+
+def _runs_near(path: Path) -> str:
+    """The newest runs in a folder, or beside a path that is not there."""
+    where = path if path.is_dir() else path.parent
+    found = sorted(where.glob("*/config.toml"), key=_changed, reverse=True)[:NAMED_RUNS]
+    return f". Runs there, the newest first: {', '.join(str(file.parent) for file in found)}" if found else ""
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def is_started(path: Path) -> bool:

@@ -125,6 +125,7 @@ def server_problem(run: RunConfig, own: Own = NOTHING_OWN) -> OwnProblem:
         objective=objective,
         expected=run.clients,
         agreed=form,
+        class_names=tuple(class_names(run) or ()) or None,
     )
 
 

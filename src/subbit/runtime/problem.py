@@ -47,6 +47,8 @@ class Problem:
     """Names of nodes that bring their own data, and the client that each is. Grows as nodes connect."""
     notes: tuple[str, ...] = ()
     """Lines on how the data set's files were read."""
+    class_names: tuple[str, ...] | None = None
+    """Where the files name the classes."""
 
     @property
     def clients(self) -> int:
@@ -123,7 +125,8 @@ class Problem:
 
     def split_summary(self) -> SplitSummary:
         labels = self.train.labels if self.has_classes else None
-        return replace(summarise_split(labels, list(self.parts), self.classes), notes=self.notes)
+        summary = summarise_split(labels, list(self.parts), self.classes)
+        return replace(summary, notes=self.notes, class_names=self.class_names)
 
     @property
     def has_classes(self) -> bool:
@@ -170,6 +173,7 @@ def build_problem(run: RunConfig) -> Problem:
         dataset_name=dataset.name,
         objective=objective,
         notes=dataset.notes,
+        class_names=dataset.class_names,
     )
     return rearranged(problem, run)
 

@@ -26,6 +26,8 @@ class Split:
     held: tuple[dict[str, int], ...] | None = None
     """For each client, how many examples it holds of each class that it has, by number of the class; only for
     classification."""
+    class_names: tuple[str, ...] | None = None
+    """Names of the classes, in the order of their numbers; only where the files name them."""
 
     @classmethod
     def of(cls, summary: SplitSummary) -> Split | None:
@@ -38,6 +40,7 @@ class Split:
             sizes=tuple(summary.sizes),
             classes=summary.classes if held else None,
             held=held,
+            class_names=summary.class_names if held else None,
         )
 
 

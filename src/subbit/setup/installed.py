@@ -13,8 +13,8 @@ from subbit.setup.findings import Finding
 
 NAME = "subbit"
 OLDEST_PYTHON = (3, 11)
-LEFT_OUT = ("dev",)
-"""Extras that only the repository's own tests need."""
+LEFT_OUT = ("dev", "all")
+"""What only the repository's own tests need, and what only names the other extras again."""
 NEEDED_FOR = {
     "flower": "engine=flower and real nodes",
     "privacy": "privacy=run",
@@ -22,6 +22,10 @@ NEEDED_FOR = {
     "int8": "frozen_weights=int8",
     "hdf5": "dataset=pcam",
     "export": "subbit export --onnx and --shrink",
+    "board": "subbit board",
+    "tensorboard": "track=tensorboard",
+    "mlflow": "track=mlflow",
+    "wandb": "track=wandb",
 }
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?\s*\(?(?P<range>[^;()]*)\)?\s*(;\s*(?P<marker>.*))?")
 BOUND = re.compile(r"(?P<sign>>=|<=|==|!=|<|>)\s*(?P<version>[0-9][0-9.]*)")

@@ -93,7 +93,8 @@ def _folder(data: str, path: Path) -> Seen:
         raise DataError(f"{data}: found images that cannot be read; remove them (subbit run names the first)")
     sides = {shape[1:] for shape in shapes if shape is not None}
     resized = len(sides) > 1 or max(max(side) for side in sides) > LARGEST_SIDE
-    told = f"{sum(counts.values())} images of {len(counts)} classes, {few} to {many} of each"
+    each = f"{few}" if few == many else f"{few} to {many}"
+    told = f"{sum(counts.values())} images of {len(counts)} classes, {each} of each"
     channels = max(shape[0] for shape in shapes if shape is not None)
     height, width = (SIDE, SIDE) if resized else next(iter(sides))
     form = f"uint8 {3 if resized else channels}x{height}x{width}"

@@ -35,10 +35,13 @@ def folder_findings(runs: Path) -> Iterator[Finding]:
 
 
 def dataset_findings() -> Iterator[Finding]:
-    for info in dataset_names():
-        place = f"$SUBBIT_DATA/{info.name} or data/{info.name}"
-        advice = f"put it into {place}: {info.origin}"
-        yield Finding(f"data {info.name}", info.found, "found" if info.found else "not on this machine", advice)
+    """Those that are here, and one line for all others: nobody needs more than a few of them."""
+    known = dataset_names()
+    yield from (Finding(f"data {info.name}", True, "found") for info in known if info.found)
+    missing = [info.name for info in known if not info.found]
+    if missing:
+        advice = "to use one, put it into data/NAME or $SUBBIT_DATA/NAME; subbit list datasets NAME says its origin"
+        yield Finding("other named data", False, f"not on this machine: {', '.join(missing)}", advice)
 
 
 def model_findings() -> Iterator[Finding]:
