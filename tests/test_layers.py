@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "peft": {"core", "models"},
     "maps": {"core", "codecs", "models"},
     "privacy": {"core", "data", "objectives", "models"},
-    "local": {"core", "data", "models", "maps", "privacy"},
+    "local": {"core", "data", "objectives", "models", "maps", "privacy"},
     "exchange": {"core", "codecs", "wire", "aggregate", "models", "maps"},
     "methods": {
         *("core", "codecs", "data", "objectives", "aggregate", "models", "peft", "maps", "privacy", "local", "exchange")

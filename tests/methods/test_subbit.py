@@ -9,8 +9,8 @@ import pytest
 
 from subbit.codecs.eden import Eden
 from subbit.core.errors import ConfigError
+from subbit.exchange.spending import Spending, mean_broadcasts
 from subbit.maps.subspace import span_sizes
-from subbit.methods.budget import Spending, mean_broadcasts
 from subbit.methods.subbit import Subbit
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace

@@ -28,10 +28,10 @@ from typing import ClassVar
 
 from subbit.codecs.eden import Eden
 from subbit.core.values import require
+from subbit.exchange.spending import Spending, mean_broadcasts
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import LocalWeights, Trainer
 from subbit.maps.subspace import SubspaceMap, span_sizes
-from subbit.methods.budget import Spending, mean_broadcasts
 from subbit.methods.method import Method
 from subbit.models.task import Task
 
