@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from subbit.core.errors import ConfigError
-from subbit.local.step_guard import HALVINGS, Guard
+from subbit.local.step_guard import HALVINGS, Guard, is_above
 from subbit.models.task import Turn
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
@@ -98,3 +99,49 @@ def test_it_changes_nothing_where_nothing_is_wrong() -> None:
 def test_private_examples_are_not_looked_at() -> None:
     with pytest.raises(ConfigError, match="leave guard out"):
         Workplace(digits_problem(), settings(method="fedavg", privacy="run", guard=True))
+
+
+def test_going_back_by_hand() -> None:
+    """Differences 0.1, 0.2, 0.1 have the mean 0.133 and the standard error 0.033: above. 0.1, -0.3, 0.3: not."""
+    assert is_above([1.1, 1.2, 1.0], [1.0, 1.0, 0.9])
+    assert not is_above([1.1, 0.7, 1.3], [1.0, 1.0, 1.0])
+    assert is_above([float("nan"), 1.0], [1.0, 1.0])
+    assert not is_above([float("nan"), 1.0], [float("inf"), 1.0])
+
+
+def from_subspace(**words: Any) -> tuple[Guard, torch.Tensor]:
+    problem = digits_problem(mlp(16))
+    method = Workplace(problem, settings(method="subbit", guard="start", **words)).method("main")
+    trained = torch.from_numpy(method.map.start())
+    return Guard.of(method.task, method.map, trained, problem.client_data(0), TURN), trained
+
+
+def test_what_is_not_worse_than_the_start_is_left_as_it_is() -> None:
+    found, trained = from_subspace()
+    assert not found.go_back(trained)
+    assert not trained.any()
+
+
+def test_a_network_that_was_destroyed_goes_back_to_the_start() -> None:
+    found, trained = from_subspace(head="lda")
+    trained += 3.0
+    assert found.go_back(trained)
+    assert float(trained.abs().max()) <= 1.5
+    assert torch.equal(found.before, trained)
+
+
+def test_only_a_subspace_knows_the_way_back() -> None:
+    with pytest.raises(ConfigError, match="needs map=subspace"):
+        Workplace(digits_problem(mlp(16)), settings(method="fedavg", guard="start")).method("main")
+
+
+def test_two_classes_each_and_a_rate_that_is_too_large_end_near_the_start() -> None:
+    labels = digits_problem(mlp(64)).train.labels
+    assert labels is not None
+    parts = [np.flatnonzero(labels.numpy() // 2 == client)[:80] for client in range(5)]
+    common = {"method": "subbit", "head": "lda", "clients": 5, "rounds": 6, "epochs": 3, "learning_rate": 0.2}
+    with_it, without = (
+        run_job(digits_problem(mlp(64), parts), settings(**common, guard=guard)).summary for guard in ("start", True)
+    )
+    assert with_it["accuracy_before"] == without["accuracy_before"]
+    assert with_it["accuracy"] > without["accuracy"] + 0.05

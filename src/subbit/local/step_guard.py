@@ -3,6 +3,11 @@
 The loss is computed in evaluation mode, on the same examples and with the same draws before and after. As long as it
 has risen, the change is halved; if it still has after `HALVINGS` times, the client sends no change at all. The rule
 knows no constant of a network, so a learning rate that is far too large for one costs rounds instead of the network.
+
+`guard=start` also looks at what was received. No client sees what the mean of all clients forgets, but each sees its
+own part of it: if the received network has a higher loss on a client's examples than the one at the start of the run,
+beyond doubt, the client trains from half of the way back, or from the start. Its change then says so, and the server
+follows as many as say so. This costs no byte and needs a map whose zero is the start.
 """
 
 from __future__ import annotations
@@ -24,6 +29,10 @@ from subbit.models.task import Task, Turn
 HALVINGS = 4
 GUARDED = 64
 """Most examples that are looked at."""
+PARTS = 8
+"""Into which they are divided to see whether a difference is more than noise."""
+DOUBT = 2.0
+"""Standard errors of a difference that is beyond doubt."""
 
 
 @dataclass
@@ -55,6 +64,25 @@ class Guard:
         key = derive_key(task.seed, "guard-draw", *where)
         return cls(task, bound, trained.detach().clone(), batch, key, objective or task.loss)
 
+    def go_back(self, trained: Tensor) -> bool:
+        """If what was received is worse than the start, move it there or half of the way, in place."""
+        received, start = self._losses(trained), self._losses(torch.zeros_like(trained))
+        if len(received) < PARTS or not is_above(received, start):
+            return False
+        half = self._losses(0.5 * trained)
+        with torch.no_grad():
+            trained.mul_(0.5 if sum(half) < sum(start) else 0.0)
+        self.before = trained.detach().clone()
+        return True
+
+    def _losses(self, vector: Tensor) -> list[float]:
+        """Of all parts, as the network is scored: without correction for the client's own mix of classes."""
+        self.bound.network.write(vector, self.task.flat.weights, self.key)
+        self.task.flat.evaluation_mode()
+        parts = [part for part in np.array_split(np.arange(len(self.batch)), PARTS) if len(part)]
+        with torch.no_grad():
+            return [number(self.task.loss(self.batch.select(part))) for part in parts]
+
     def _loss(self, vector: Tensor) -> float:
         self.bound.network.write(vector, self.task.flat.weights, self.key)
         self.task.flat.evaluation_mode()
@@ -72,3 +100,15 @@ class Guard:
             with torch.no_grad():
                 trained.copy_(self.before + change * 0.5 ** (halvings + 1) if halvings < HALVINGS else self.before)
         return HALVINGS + 1
+
+
+def is_above(losses: list[float], others: list[float]) -> bool:
+    """Whether paired losses are higher by more than `DOUBT` standard errors. Losses that are no numbers are.
+
+    >>> is_above([1.1, 1.2, 1.0], [1.0, 1.0, 0.9]), is_above([1.1, 0.7, 1.3], [1.0, 1.0, 1.0])
+    (True, False)
+    """
+    if not all(map(math.isfinite, losses)):
+        return all(map(math.isfinite, others))
+    differences = np.subtract(losses, others)
+    return bool(differences.mean() > DOUBT * differences.std(ddof=1) / math.sqrt(len(losses)))

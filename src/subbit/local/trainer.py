@@ -53,6 +53,7 @@ class Trainer:
         self.task, self.local, self.map = task, local, bound
         require(local.rate >= 0, f"learning_rate={local.rate}: needs a number from 0 up")  # Words are rejected.
         refuse_pieces(task, local.micro_batch)
+        require(local.guard != "start" or bound.relative, "guard=start: needs map=subspace, whose zero is the start")
         self.regulariser: Regulariser = NoRegulariser()
         self.mechanism: GaussianMechanism | None = None
         if isinstance(local, LocalWeights):
@@ -105,13 +106,17 @@ class Trainer:
             )
             guarded = self.local.guard and len(data)
             guard = Guard.of(self.task, self.map, there, data, turn, calibrated) if guarded else None
+            went_back = guard is not None and self.local.guard == "start" and guard.go_back(there)
             loss = train_locally(self.task, self.local, self.map.network, there, data, turn, hooks)
             halvings = None if guard is None else guard.shorten(there)
             self.regulariser.end(self.task, there, turn)
         if self.mechanism is not None:
             return {"noise_multiplier": self.mechanism.noise_multiplier(len(data))}
         observed = {"loss": loss} if stopping is None else {"loss": loss, "epochs": stopping.epochs}
-        return observed if halvings is None else {**observed, "halvings": halvings}
+        if halvings is None:
+            return observed
+        back = {"went_back": float(went_back)} if self.local.guard == "start" else {}
+        return {**observed, "halvings": halvings, **back}
 
     def _write(self, trained: Tensor, turn: Turn, epoch: int) -> None:
         """Write the network that early stopping evaluates."""

@@ -56,9 +56,10 @@ class Local:
     """`cosine`: the learning rate falls to nearly zero over the rounds of the run."""
     schedule_every: Literal["round", "step"] = "round"
     """When the learning rate changes: between rounds, or in every step."""
-    guard: bool = False
+    guard: bool | Literal["start"] = False
     """A change that raises the loss on the client's own examples is halved until it does not, see
-    `subbit.local.step_guard`."""
+    `subbit.local.step_guard`. `start`: and where the received network is worse than the start of the run, the client
+    goes back towards it; with map=subspace."""
     calibrate: bool = False
     """Logits in training account for the client's own mix of classes, so that it is not learned, see
     `subbit.local.calibration`. No effect where examples do not have one class each."""

@@ -43,7 +43,7 @@ HEAD_SHARE = 3
 class SubbitParameters:
     map: SubspaceMap = SubspaceMap()
     local: LocalWeights = LocalWeights(
-        batch_size=32, learning_rate=0.003, schedule="cosine", guard=True, calibrate=True
+        batch_size=32, learning_rate=0.003, schedule="cosine", guard="start", calibrate=True
     )
     up: VectorUp = VectorUp(codec=Eden(bits=1.0))
     down: VectorDown = VectorDown(codec=Eden(bits=1.0))
