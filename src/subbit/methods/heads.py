@@ -30,7 +30,7 @@ from subbit.core.errors import ModelError
 from subbit.data.examples import Data
 from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.local.training import Local
-from subbit.methods.head_fits import CodedDiscriminant, Discriminant, Fit, Probe
+from subbit.methods.head_fits import Discriminant, Fit, Probe, fitted_by
 from subbit.methods.method import Method
 from subbit.models.select import find_head
 from subbit.models.task import Task, Turn
@@ -67,8 +67,7 @@ class HeadMethod(Method[HeadParameters]):
         super().__init__(parameters, task)
         self.name = parameters.head  # type: ignore[misc]
         self.head = find_linear_head(task.flat.module)
-        kind = HEADS[parameters.head]
-        self.fit = CodedDiscriminant(self) if kind is Discriminant and parameters.codec != "float32" else kind(self)
+        self.fit = fitted_by(HEADS[parameters.head], parameters.codec)(self)
 
     def down_parts(self) -> tuple[Part, ...]:
         return ()
