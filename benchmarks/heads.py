@@ -142,9 +142,8 @@ def coded(job: Job, problem: Problem, test: Pair, codec: str) -> dict[str, Any]:
     head, told = result.module.head, result.summary
     clients = sum(len(part) > 0 for part in problem.parts)
     found = head.weight.detach(), head.bias.detach()
-    return {"codec": codec, "score": told["score"], "loss": loss(found, test), "one_off_bytes": told["one_off_bytes"]} | {
-        "clients": clients
-    }
+    values = {"score": told["score"], "loss": loss(found, test), "one_off_bytes": told["one_off_bytes"]}
+    return {"codec": codec, **values, "clients": clients}
 
 
 def main() -> None:

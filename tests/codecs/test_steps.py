@@ -79,7 +79,12 @@ def test_alphabets_reach_far_enough() -> None:
 
 @pytest.mark.parametrize(
     ("data", "complaint"),
-    [(b"\x05", "number of rows"), (b"\x01\x00", "one of zeros"), (b"\x01\x40", "spread"), (b"\x01\xff", "large values")],
+    [
+        (b"\x05", "number of rows"),
+        (b"\x01\x00", "one of zeros"),
+        (b"\x01\x40", "spread"),
+        (b"\x01\xff", "large values"),
+    ],
 )
 def test_damaged_bytes_are_refused(data: bytes, complaint: str) -> None:
     with pytest.raises(PayloadError, match=complaint):
@@ -88,5 +93,5 @@ def test_damaged_bytes_are_refused(data: bytes, complaint: str) -> None:
 
 @pytest.mark.parametrize("options", [{"step": 0.0}, {"step": math.nan}, {"row": 0}])
 def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="needs a number|at least one"):
+    with pytest.raises(ConfigError, match=r"needs a number|at least one"):
         make_codec("steps", **options)

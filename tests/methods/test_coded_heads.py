@@ -86,9 +86,15 @@ def test_coded_heads_are_as_good_for_fewer_bytes() -> None:
     assert found["auto"]["one_off_bytes"] == found["factors"]["one_off_bytes"] < 0.5 * found["int8"]["one_off_bytes"]
 
 
+class AsFloat(nn.Module):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.float() / 16
+
+
 def test_wide_features_take_a_small_part_of_the_bytes_for_the_same_head() -> None:
     """The pixels of the digits as features: 64 of them, a network of nothing but its head."""
-    problem = replace(digits_problem(), module=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+    problem = digits_problem()
+    problem = replace(problem, module=nn.Sequential(nn.Flatten(), AsFloat(), nn.Linear(64, 10)))
     keys: dict[str, Any] = {"method": "fedavg", "head": "lda", "select": "all", "rounds": 0}
     exact, small = (run_job(problem, settings(**keys, head_codec=codec)).summary for codec in ("float32", "factors"))
     assert small["score"] >= exact["score"] - 0.01
@@ -121,7 +127,7 @@ def test_what_no_features_have_is_refused(name: str, place: int, lie: float, com
         ("counts", 0, 1e6, "the upload speaks of"),
         ("scales", 0, -1.0, "deviation of features"),
         ("scales", 0, 1e30, "deviations of features"),
-        ("scales", -1, 1e7, "sums of features"),
+        ("scales", -1, 1e7, "second moments of features"),
         ("numbers", 0, 1e30, "sums of features"),
     ],
 )
@@ -161,7 +167,7 @@ def test_no_factors_make_a_covariance_that_is_none(lie: float) -> None:
 
 def test_a_client_with_one_example_takes_part() -> None:
     method = fitting("factors")
-    data = digits_problem().client_data(0).take(np.array([0]))
+    data = digits_problem().client_data(0).select(np.array([0]))
     payloads = sent(method, method.train(None, data, Turn(0, 0, {})).payloads)
     method.examine(None, payloads, 1, 0)
     accumulator = method.accumulator()

@@ -1,13 +1,14 @@
 """Whole multiples of a step, entropy-coded by how far the values of each row spread.
 
-The error of every value is at most half a step, wherever it is; the bits go where the values are. A row of normal values
-with standard deviation s takes about log2(4.1 s / step) bits a value, a row of zeros one byte, zero rows at the end
-none. For vectors whose rows differ much in size, e.g. scaled eigenvectors, that is the best a code of single values can
-do (reverse water-filling: Cover, Thomas, "Elements of information theory", 10.3.3).
+The error of every value is at most half a step, wherever it is; the bits go where the values are. A row of normal
+values with standard deviation s takes about log2(4.1 s / step) bits a value, a row of zeros one byte, zero rows at the
+end none. For vectors whose rows differ much in size, e.g. scaled eigenvectors, that is near the best there is (reverse
+water-filling: Cover, Thomas, "Elements of information theory", 10.3.3).
 
-On the wire: varint(rows up to the last that is not zero), one byte per row, rows that are too large for this as float32,
-one rANS stream for all others (`subbit.codecs.rans`). The byte is 0 for a row of zeros, `RAW` for one in float32, else
-1 + k for the alphabet of spread 2^(k/2 - 2). Alphabets are fixed, so no table is sent: the symbol q has weight
+On the wire: varint(rows up to the last that is not zero), one byte per row, rows that are too large for this as
+float32, one rANS stream for all others (`subbit.codecs.rans`). The byte is 0 for a row of zeros, `RAW` for one in
+float32, else 1 + k for the alphabet of spread 2^(k/2 - 2). Alphabets are fixed, so no table is sent: the symbol q has
+weight
 
     (1 + (q / spread)^2 / 32)^-16
 
@@ -116,7 +117,7 @@ def _kind(levels: NDArray[np.float64]) -> int:
         return 0
     if largest > LARGEST:
         return RAW
-    rough = 4 + int(round(np.log2(np.mean(np.square(magnitudes)))))
+    rough = 4 + round(float(np.log2(np.mean(np.square(magnitudes)))))
     first = next(spread for spread in range(SPREADS) if _reach(spread) >= largest)
     tried = range(first, max(first, min(rough + 2, SPREADS - 1)) + 1)
     whole = magnitudes.astype(np.int64)

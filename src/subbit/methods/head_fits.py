@@ -195,7 +195,9 @@ class FactoredDiscriminant(Fit):
         return Update({name: as_float32(part.numpy()) for name, part in parts.items()}, len(data))
 
     def _summary(self, payloads: Payloads) -> FeatureSummary:
-        counts, scales, numbers = (torch.from_numpy(payloads[name]).double() for name in ("counts", "scales", "numbers"))
+        counts, scales, numbers = (
+            torch.from_numpy(payloads[name]).double() for name in ("counts", "scales", "numbers")
+        )
         return FeatureSummary(counts, scales, numbers.view(-1, self.width))
 
     def examine(self, payloads: Payloads, examples: int) -> None:

@@ -10,8 +10,8 @@ to multiples of one step. The server takes F' F, with every column of F scaled t
 
 The floor acts as a shrinkage of that size, so it may be as large as a shrinkage that does no harm. How large that is
 depends on the network: small directions of some features are noise, of others they tell classes apart. The client's own
-eigenvalues say it. `likely_shrinkage` is the shrinkage under which examples that are left out are most likely. Its third
-power is the floor, because one client sees less of small directions than all of them together.
+eigenvalues say it. `likely_shrinkage` is the shrinkage under which examples that are left out are most likely. Its
+third power is the floor, because one client sees less of small directions than all of them together.
 
 Class means are sent in parts of what they are uncertain by, the standard deviation of a mean of n_c examples, with an
 error of at most the same floor.
@@ -49,8 +49,8 @@ class FeatureSummary:
     counts: Tensor
     """Examples of each class, [C]."""
     scales: Tensor
-    """bfloat16 numbers [D + 2]: of each feature the root of its sum of squares within classes, then the unit of features
-    that do not vary within classes, then the step of class means."""
+    """bfloat16 numbers [D + 2]: of each feature the root of its sum of squares within classes, then the unit of
+    features that do not vary within classes, then the step of class means."""
     numbers: Tensor
     """Whole numbers [1 + C + D, D]: the centre, class means relative to it, and the factors, largest first."""
 
