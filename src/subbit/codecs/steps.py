@@ -17,7 +17,7 @@ which is nearly normal, and made of products and quotients only, so that it is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -52,6 +52,10 @@ class Steps(Codec[Vector]):
 
     step: float = 0.001
     row: int = 256
+    always: bool = field(default=False, repr=False)
+    """If all values round to zero, send the row of the largest as float32. Affects only the sender, so it is not part
+    of the name.
+    """
 
     def __post_init__(self) -> None:
         if not 1e-30 <= self.step <= 1e30:
@@ -59,9 +63,15 @@ class Steps(Codec[Vector]):
         if self.row < 1:
             raise ConfigError(f"row is {self.row}, a row has at least one value")
 
+    def contractive(self) -> Steps:
+        """Rounding to nearest never leads away, but a change of less than half a step would never arrive."""
+        return replace(self, always=True)
+
     def encode(self, payload: Vector, shared: Shared) -> bytes:
         vector = check_vector(payload, shared)
         levels = np.rint(vector.astype(np.float64) / self.step)
+        if self.always and vector.any() and not levels.any():
+            levels[np.argmax(np.abs(vector))] = LARGEST + 1  # So that its row is sent as it is.
         used = -(-int(np.max(np.flatnonzero(levels), initial=-1) + 1) // self.row)
         kinds = bytearray(used)
         raw: list[Vector] = []

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from subbit.models.head_start import LdaStatistics
 
-SHRINKAGES = tuple(10.0 ** (power / 8 - 3) for power in range(25))
+SHRINKAGES = tuple(float(10.0 ** (power / 8 - 3)) for power in range(25))
 LEAST_FLOOR, MOST_FLOOR = 0.002, 0.1
 """Of the mean eigenvalue. benchmarks/heads.py measures what they cost."""
 POWER = 3
@@ -146,4 +146,5 @@ def likely_shrinkage(eigenvalues: Tensor, free: int, width: int) -> float:
         spread = float(shrunk.log().sum()) + (width - len(eigenvalues)) * math.log(shrinkage)
         return spread + math.log1p(-lever) + distance / (1 - lever)
 
-    return min(reversed(SHRINKAGES), key=surprise)
+    shrinkage: float = min(reversed(SHRINKAGES), key=surprise)
+    return shrinkage
