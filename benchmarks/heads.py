@@ -40,6 +40,8 @@ TEST = 2000
 PENALTIES = (0.0003, 0.003, 0.03, 0.3)
 TEMPERATURES = tuple(2.0 ** (power / 4) for power in range(-40, 5))
 
+CODECS = ("float32", "float16", "int8", "factors")
+
 Pair = tuple[Tensor, Tensor]
 
 
@@ -126,10 +128,22 @@ def measure(name: str) -> Iterator[dict[str, Any]]:
                 "loss": loss(head, test),
                 "training_loss": loss(head, train),
             }
-    for codec in ("float32", "float16", "int8"):
-        summary = run_job(problem, settings_of(job, f"head=lda,head_codec={codec}", limit)).summary
-        told = {"score": summary["score"], "one_off_bytes": summary["one_off_bytes"], "clients": summary["clients"]}
-        yield {"job": name, "examples": len(problem.train), "width": test[0].shape[1], "codec": codec, **told}
+    for count in SIZES[name]:
+        chosen = set(order[:count].tolist())
+        fewer = replace(problem, parts=tuple(np.array([i for i in part if i in chosen], int) for part in problem.parts))
+        for codec in CODECS:
+            yield {"job": name, "examples": count, "width": test[0].shape[1]} | coded(job, fewer, test, codec)
+
+
+def coded(job: Job, problem: Problem, test: Pair, codec: str) -> dict[str, Any]:
+    """The head that the clients of a job fit together, with all that is sent for it."""
+    result = run_job(problem, settings_of(job, f"head=lda,head_codec={codec}", len(problem.train)))
+    assert isinstance(result.module, Features)
+    head, told = result.module.head, result.summary
+    clients = sum(len(part) > 0 for part in problem.parts)
+    found = head.weight.detach(), head.bias.detach()
+    values = {"score": told["score"], "loss": loss(found, test), "one_off_bytes": told["one_off_bytes"]}
+    return {"codec": codec, **values, "clients": clients}
 
 
 def main() -> None:

@@ -34,8 +34,10 @@ def sizes(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         if "codec" in row:
             each = f"{row['one_off_bytes'] / row['clients'] / 1000:,.1f}"
-            lines.append([NETWORKS[row["job"]], str(row["width"]), f"`{row['codec']}`", f"{row['score']:.4f}", each])
-    return str(SECTIONS["table"](["network, data", "features", "head_codec", "accuracy", "kB per client"], lines))
+            cells = [f"`{row['codec']}`", f"{row['score']:.4f}", f"{row['loss']:.3f}", each]
+            lines.append([NETWORKS[row["job"]], str(row["width"]), f"{row['examples']:,}", *cells])
+    names = ["network, data", "features", "examples", "head_codec", "accuracy", "loss", "kB per client"]
+    return str(SECTIONS["table"](names, lines))
 
 
 def rendered_page(text: str) -> str:

@@ -27,9 +27,15 @@ def test_the_default_head_is_never_worse_than_a_fixed_one_and_near_the_best_in_h
         assert auto["loss"] <= 1.2 * best["loss"]
 
 
-def test_fewer_bytes_cost_no_accuracy_with_the_default_codec() -> None:
-    for job in {row["job"] for row in ROWS}:
-        coded = {row["codec"]: row for row in ROWS if row["job"] == job and "codec" in row}
-        small = coded[head_codec("auto", coded["float32"]["width"])]
-        assert abs(coded["float32"]["score"] - small["score"]) < 0.005
-        assert small["one_off_bytes"] < 0.65 * coded["float32"]["one_off_bytes"]
+def test_fewer_bytes_cost_little_accuracy_with_the_default_codec() -> None:
+    coded = {(row["job"], row["examples"], row["codec"]): row for row in ROWS if "codec" in row}
+    pairs = [
+        (row, coded[job, examples, head_codec("auto")])
+        for (job, examples, codec), row in coded.items()
+        if codec == "float32"
+    ]
+    assert len(pairs) == 9
+    assert sum(small["score"] - exact["score"] for exact, small in pairs) / len(pairs) > -0.003
+    for exact, small in pairs:
+        assert small["loss"] < 1.02 * exact["loss"]
+        assert small["one_off_bytes"] < (0.2 if exact["width"] < 256 else 0.03) * exact["one_off_bytes"]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from subbit.codecs import Shared
 from subbit.core.errors import ConfigError, PayloadError
@@ -76,11 +77,28 @@ def test_coded_heads_are_as_good_for_fewer_bytes() -> None:
     keys: dict[str, Any] = {"method": "fedavg", "head": "lda", "head_shrinkage": "auto", "rounds": 0}
     found = {
         codec: run_job(digits_problem(), settings(**keys, head_codec=codec)).summary
-        for codec in ("float32", "float16", "int8")
+        for codec in ("float32", "float16", "int8", "factors", "auto")
     }
     scores = [summary["score"] for summary in found.values()]
     assert max(scores) - min(scores) <= 0.02
-    assert found["float32"]["one_off_bytes"] > found["float16"]["one_off_bytes"] > found["int8"]["one_off_bytes"]
+    sizes = [found[codec]["one_off_bytes"] for codec in ("float32", "float16", "int8", "factors")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert found["auto"]["one_off_bytes"] == found["factors"]["one_off_bytes"] < 0.5 * found["int8"]["one_off_bytes"]
+
+
+class AsFloat(nn.Module):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return pixels.float() / 16
+
+
+def test_wide_features_take_a_small_part_of_the_bytes_for_the_same_head() -> None:
+    """The pixels of the digits as features: 64 of them, a network of nothing but its head."""
+    problem = digits_problem()
+    problem = replace(problem, module=nn.Sequential(nn.Flatten(), AsFloat(), nn.Linear(64, 10)))
+    keys: dict[str, Any] = {"method": "fedavg", "head": "lda", "select": "all", "rounds": 0}
+    exact, small = (run_job(problem, settings(**keys, head_codec=codec)).summary for codec in ("float32", "factors"))
+    assert small["score"] >= exact["score"] - 0.01
+    assert small["one_off_bytes"] < 0.25 * exact["one_off_bytes"]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +117,68 @@ def test_what_no_features_have_is_refused(name: str, place: int, lie: float, com
     payloads[name][place] = lie
     with pytest.raises(PayloadError, match=complaint):
         method.examine(None, payloads, len(data), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "lie", "complaint"),
+    [
+        ("counts", 0, 0.5, "whole number"),
+        ("counts", 0, -1.0, "examples of a class"),
+        ("counts", 0, 1e6, "the upload speaks of"),
+        ("scales", 0, -1.0, "deviation of features"),
+        ("scales", 0, 1e30, "deviations of features"),
+        ("scales", -1, 1e7, "second moments of features"),
+        ("numbers", 0, 1e30, "sums of features"),
+    ],
+)
+def test_a_summary_that_no_features_have_is_refused(name: str, place: int, lie: float, complaint: str) -> None:
+    method = fitting("factors")
+    data = digits_problem().client_data(0)
+    payloads = {key: value.copy() for key, value in method.train(None, data, Turn(0, 0, {})).payloads.items()}
+    payloads[name][place] = lie
+    with pytest.raises(PayloadError, match=complaint):
+        method.examine(None, payloads, len(data), 0)
+
+
+def test_means_of_classes_without_examples_are_refused() -> None:
+    method = fitting("factors")
+    data = digits_problem().client_data(0)
+    payloads = {key: value.copy() for key, value in method.train(None, data, Turn(0, 0, {})).payloads.items()}
+    width = method.head.in_features
+    payloads["counts"][1] += payloads["counts"][0]
+    payloads["counts"][0] = 0
+    payloads["numbers"][width : 2 * width] = 1
+    with pytest.raises(PayloadError, match="class without examples"):
+        method.examine(None, payloads, len(data), 0)
+
+
+@pytest.mark.parametrize("lie", [0.0, 1.0, -3.0, 1e30])
+def test_no_factors_make_a_covariance_that_is_none(lie: float) -> None:
+    """Their columns are scaled to length 1, so all that can be said with them are correlations."""
+    method = fitting("factors")
+    data = digits_problem().client_data(0)
+    payloads = {key: value.copy() for key, value in method.train(None, data, Turn(0, 0, {})).payloads.items()}
+    payloads["numbers"][-(method.head.in_features**2) :] = lie
+    method.examine(None, payloads, len(data), 0)
+    accumulator = method.accumulator()
+    method.accumulate(accumulator, None, payloads, len(data), 0, 0)
+    assert np.isfinite(np.asarray(method.step(method.start(), accumulator, 0)["head"])).all()
+
+
+def test_a_client_with_one_example_takes_part() -> None:
+    method = fitting("factors")
+    data = digits_problem().client_data(0).select(np.array([0]))
+    payloads = sent(method, method.train(None, data, Turn(0, 0, {})).payloads)
+    method.examine(None, payloads, 1, 0)
+    accumulator = method.accumulator()
+    method.accumulate(accumulator, None, payloads, 1, 0, 0)
+    assert np.isfinite(np.asarray(method.step(method.start(), accumulator, 0)["head"])).all()
+
+
+def test_the_head_does_not_depend_on_workers() -> None:
+    keys: dict[str, Any] = {"method": "fedavg", "head": "lda", "rounds": 1}
+    one, two = (run_job(digits_problem(), settings(**keys, workers=workers)).summary for workers in (1, 2))
+    assert one["model_sha256"] == two["model_sha256"]
 
 
 def test_correlations_that_contradict_each_other_are_refused() -> None:

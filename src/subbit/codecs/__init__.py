@@ -15,6 +15,7 @@ from subbit.codecs import qsgd as qsgd
 from subbit.codecs import ranged as ranged
 from subbit.codecs import rice as rice
 from subbit.codecs import smallest as smallest
+from subbit.codecs import steps as steps
 from subbit.codecs import ternary as ternary
 from subbit.codecs import topk as topk
 from subbit.codecs.codec import Bits as Bits

@@ -90,9 +90,9 @@ class RunConfig:
     new examples are separated, predicted from the same statistics."""
     head_temperature: float | Literal["auto"] = "auto"
     """For `head=lda`: factor on the logits. `auto`: so that they are as sure of new examples as they may be."""
-    head_codec: Literal["auto", "float32", "float16", "int8"] = "auto"
-    """For `head=lda`: how clients send second moments of features; int8 takes a quarter of the bytes. `auto`: float16
-    below 256 features, else int8."""
+    head_codec: Literal["auto", "factors", "float32", "float16", "int8"] = "auto"
+    """For `head=lda`: how clients send statistics of features. `auto`: factors, the fewest bytes. The others send all
+    second moments, with 4, 2 or 1 byte each."""
     head_epochs: int = 1
     head_learning_rate: float = 1e-3
     head_batch_size: int = 64

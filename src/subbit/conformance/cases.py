@@ -32,6 +32,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ternary": [{"fraction": None}],
     "topk": [{"values": "bfloat16"}],
     "fedcode": [{"clusters": 4}],
+    "steps": [{"step": 0.25, "row": 16}],
 }
 """Options with their own byte layout, in addition to the defaults. Other codecs run with their defaults only."""
 

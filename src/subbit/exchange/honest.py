@@ -67,18 +67,26 @@ def check_statistics(statistics: LdaStatistics, examples: int, rounding: float =
     With n_c examples of class c and sum s_c, M - sum_c s_c s_c' / n_c is the scatter around the class means, so it has
     no negative eigenvalue. (Its diagonal alone is the Cauchy-Schwarz inequality.)
     """
-    counts, sums, moment = statistics.counts, statistics.sums, statistics.moment
-    if not bool(((counts >= 0) & (counts == counts.round())).all()):
-        raise PayloadError(f"{counts.min():g} examples of a class: needs a whole number, 0 or more", "value")
-    if not abs(float(counts.sum()) - examples) <= ROUNDING * examples:
-        raise PayloadError(f"classes of {counts.sum():g} examples together, the upload speaks of {examples}", "value")
-    check_within(sums.numpy(), examples * FAR_FEATURE, "sums of features")
-    check_within(moment.numpy(), examples * FAR_FEATURE**2, "second moments of features")
-    if bool(sums[counts == 0].any()):
-        raise PayloadError("a sum of features of a class without examples", "value")
-    means = sums / counts.clamp(min=1)[:, None]
-    least = float(torch.linalg.eigvalsh(moment - means.T @ sums)[0])
+    check_counts(statistics.counts, examples)
+    check_moments(statistics, examples)
+    moment = statistics.moment
+    least = float(torch.linalg.eigvalsh(moment - statistics.between)[0])
     # Plus the smallest normal float32: squares of small features may underflow to zero where their sums do not.
     slack = rounding * float(moment.trace()) + examples * float(np.finfo(np.float32).tiny)
     if not least >= -slack:
         raise PayloadError(f"second moments with an eigenvalue of {least:g} within classes: needs 0 or more", "value")
+
+
+def check_counts(counts: torch.Tensor, examples: int) -> None:
+    if not bool(((counts >= 0) & (counts == counts.round())).all()):
+        raise PayloadError(f"{counts.min():g} examples of a class: needs a whole number, 0 or more", "value")
+    if not abs(float(counts.sum()) - examples) <= ROUNDING * examples:
+        raise PayloadError(f"classes of {counts.sum():g} examples together, the upload speaks of {examples}", "value")
+
+
+def check_moments(statistics: LdaStatistics, examples: int) -> None:
+    """Check sizes only."""
+    check_within(statistics.sums.numpy(), examples * FAR_FEATURE, "sums of features")
+    check_within(statistics.moment.numpy(), examples * FAR_FEATURE**2, "second moments of features")
+    if bool(statistics.sums[statistics.counts == 0].any()):
+        raise PayloadError("a sum of features of a class without examples", "value")

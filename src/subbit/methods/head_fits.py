@@ -14,6 +14,7 @@ from torch.nn import functional
 from subbit.aggregate import WeightedMean
 from subbit.codecs import Codec, make_codec
 from subbit.core.devices import host, number
+from subbit.core.errors import PayloadError
 from subbit.core.randomness import derive_key
 from subbit.data.batches import batches
 from subbit.data.examples import Data
@@ -22,12 +23,15 @@ from subbit.exchange.honest import (
     FAR,
     FAR_FEATURE,
     ROUNDING,
+    check_counts,
+    check_moments,
     check_not_negative,
     check_statistics,
     check_within,
     largest,
 )
 from subbit.local.optimizers import Adam
+from subbit.models.feature_summary import FeatureSummary
 from subbit.models.head_start import LdaStatistics, solve
 from subbit.models.task import Task, Turn
 
@@ -129,7 +133,7 @@ class CodedDiscriminant(Fit):
 
     def __init__(self, method: HeadMethod) -> None:
         super().__init__(method)
-        self.codec, self.error = CODECS[head_codec(method.parameters.codec, method.head.in_features)]
+        self.codec, self.error = CODECS[method.parameters.codec]
         self.exact = Discriminant(method)
 
     def size(self) -> int:
@@ -166,15 +170,66 @@ class CodedDiscriminant(Fit):
         return self.exact.head(accumulator, 2 * math.sqrt(self.method.head.in_features) * noise)
 
 
-WIDE = 256
+class FactoredDiscriminant(Fit):
+    """The same head from the fewest bytes: see `subbit.models.feature_summary`."""
+
+    def __init__(self, method: HeadMethod) -> None:
+        super().__init__(method)
+        self.exact = Discriminant(method)
+        self.classes, self.width = self.task.classes, method.head.in_features
+
+    def size(self) -> int:
+        return self.exact.size()
+
+    def parts(self) -> tuple[Part, ...]:
+        rows = 1 + self.classes + self.width
+        return (
+            Part("counts", make_codec("steps", step=1.0, row=COUNTS_ROW), self.classes),
+            Part("scales", make_codec("dense", dtype="bfloat16"), self.width + 2),
+            Part("numbers", make_codec("steps", step=1.0, row=self.width), rows * self.width),
+        )
+
+    def train(self, data: Data, turn: Turn) -> Update:
+        found = FeatureSummary.of(*self.method.features(data), self.task.classes)
+        parts = {"counts": found.counts, "scales": found.scales, "numbers": found.numbers.flatten()}
+        return Update({name: as_float32(part.numpy()) for name, part in parts.items()}, len(data))
+
+    def _summary(self, payloads: Payloads) -> FeatureSummary:
+        counts, scales, numbers = (
+            torch.from_numpy(payloads[name]).double() for name in ("counts", "scales", "numbers")
+        )
+        return FeatureSummary(counts, scales, numbers.view(-1, self.width))
+
+    def examine(self, payloads: Payloads, examples: int) -> None:
+        summary = self._summary(payloads)
+        check_counts(summary.counts, examples)
+        check_not_negative(payloads["scales"], "a deviation of features")
+        check_within(payloads["scales"], examples * FAR_FEATURE, "deviations of features")
+        if bool(summary.numbers[1 : 1 + self.classes][summary.counts == 0].any()):
+            raise PayloadError("a mean of features of a class without examples", "value")
+        # Factors give no negative eigenvalue, whatever they are, and correlations up to 1.
+        check_moments(summary.statistics(), examples)
+
+    def add(self, accumulator: WeightedMean, payloads: Payloads, examples: int) -> None:
+        accumulator.add(self._summary(payloads).statistics().to_vector(torch.float64).numpy(), 1)
+
+    def head(self, accumulator: WeightedMean) -> Any:
+        return self.exact.head(accumulator)
 
 
-def head_codec(name: str, width: int) -> str:
-    """`auto`: int8 for many features, where second moments are most of the bytes and small eigenvalues are noise
-    anyway."""
-    if name != "auto":
-        return name
-    return "int8" if width >= WIDE else "float16"
+COUNTS_ROW = 64
+FACTORS = "factors"
+
+
+def head_codec(name: str) -> str:
+    return FACTORS if name == "auto" else name
+
+
+def fitted_by(kind: type[Fit], codec: str) -> type[Fit]:
+    """The discriminant that sends its statistics in this way."""
+    if kind is not Discriminant or codec == "float32":
+        return kind
+    return FactoredDiscriminant if head_codec(codec) == FACTORS else CodedDiscriminant
 
 
 CODECS: dict[str, tuple[Codec[Any], float]] = {

@@ -5,10 +5,11 @@
     lda     FiT (Shysheya et al., "FiT: Parameter Efficient Few-shot Transfer Learning for Personalized and
             Federated Image Classification", ICLR 2023): clients send class counts, class sums and second moments
             of their features; the sum of these is the statistic of the pooled data, from which the server solves
-            linear discriminant analysis in closed form. The second moments are most of it, D (D + 1) / 2 values;
-            `head_codec` float16 or int8 sends the correlations within classes instead, which lie between -1 and 1,
-            and half or a quarter of the bytes. How far to shrink the covariance and how sure the logits may be
-            follows from the same statistics (`subbit.models.discriminant`)
+            linear discriminant analysis in closed form. The second moments are most of it, D (D + 1) / 2 values.
+            `head_codec=factors`, the default, sends what a client knows of them in a few percent of the bytes
+            (`subbit.models.feature_summary`); float16 and int8 send all correlations within classes. How far to shrink
+            the covariance and how sure the logits may be follows from the same statistics
+            (`subbit.models.discriminant`)
 
 Both are ordinary methods on the selection "head", with the usual frames; their bytes are one-off costs. A hook on the
 head captures its input features, so any module works.
@@ -30,7 +31,7 @@ from subbit.core.errors import ModelError
 from subbit.data.examples import Data
 from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.local.training import Local
-from subbit.methods.head_fits import CodedDiscriminant, Discriminant, Fit, Probe
+from subbit.methods.head_fits import Discriminant, Fit, Probe, fitted_by
 from subbit.methods.method import Method
 from subbit.models.select import find_head
 from subbit.models.task import Task, Turn
@@ -47,7 +48,7 @@ class HeadParameters:
     shrinkage: float | Literal["auto"] = "auto"
     temperature: float | Literal["auto"] = "auto"
     codec: str = "float32"
-    """Of second moments: float32, `auto`, or a key of `CODECS`."""
+    """Of statistics: float32, `factors`, `auto`, or a key of `CODECS`."""
 
 
 class HeadMethod(Method[HeadParameters]):
@@ -67,8 +68,7 @@ class HeadMethod(Method[HeadParameters]):
         super().__init__(parameters, task)
         self.name = parameters.head  # type: ignore[misc]
         self.head = find_linear_head(task.flat.module)
-        kind = HEADS[parameters.head]
-        self.fit = CodedDiscriminant(self) if kind is Discriminant and parameters.codec != "float32" else kind(self)
+        self.fit = fitted_by(HEADS[parameters.head], parameters.codec)(self)
 
     def down_parts(self) -> tuple[Part, ...]:
         return ()

@@ -66,10 +66,10 @@ class LdaStatistics:
     def vector_size(classes: int, width: int) -> int:
         return classes + classes * width + width * (width + 1) // 2
 
-    def to_vector(self) -> Tensor:
-        """Counts, sums and the upper triangle of the moment in one float32 vector. Vectors of clients add up."""
+    def to_vector(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Counts, sums and the upper triangle of the moment in one vector. Vectors of clients add up."""
         rows, columns = torch.triu_indices(self.width, self.width)
-        return torch.cat([self.counts, self.sums.reshape(-1), self.moment[rows, columns]]).float()
+        return torch.cat([self.counts, self.sums.reshape(-1), self.moment[rows, columns]]).to(dtype)
 
     @classmethod
     def from_vector(cls, vector: Tensor, classes: int, width: int) -> LdaStatistics:
