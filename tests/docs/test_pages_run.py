@@ -25,6 +25,7 @@ RUN = ("index.md", "start.md", "how-it-works.md", "robustness.md", "own-models.m
 """Run here, from top to bottom. `<!-- file: NAME -->` above a block makes it a file."""
 TESTED = {
     "extending.md": "tests/test_extending.py",
+    "first-model.md": "tests/cli/test_first_model.py",
     "tracking.md": "tests/tracking/test_tracking_page.py",
     "using-results.md": "tests/export/test_using_results.py",
 }

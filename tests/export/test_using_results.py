@@ -14,6 +14,8 @@ import torch
 from subbit.cli.entry import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "using-results.md").read_text()
+TOLERANCE = 2e-4
+"""Logits go up to 25, of sums with terms up to 40: rounding of float32."""
 
 
 def run_page(text: str) -> tuple[dict[str, Any], list[torch.Tensor]]:
@@ -42,10 +44,10 @@ def test_the_page_runs_and_all_agree(tmp_path: Path, monkeypatch: pytest.MonkeyP
     names, found = run_page(PAGE)
     assert len(found) == 4, "torch, transformers, peft and onnxruntime"
     for logits in found[1:]:
-        torch.testing.assert_close(logits, found[0], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(logits, found[0], rtol=1e-5, atol=TOLERANCE)
     rows = [json.loads(line) for line in (tmp_path / "predictions.jsonl").read_text().splitlines()]
     shares, classes = found[0].softmax(dim=1).max(dim=1)
     assert [row["class"] for row in rows] == classes.tolist()
-    np.testing.assert_allclose([row["probability"] for row in rows], shares.numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose([row["probability"] for row in rows], shares.numpy(), rtol=1e-5, atol=TOLERANCE)
     one = names["session"].run(["outputs"], {"inputs": names["images"][:1].numpy()})[0]
-    np.testing.assert_allclose(one, found[0][:1].numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(one, found[0][:1].numpy(), rtol=1e-5, atol=TOLERANCE)
