@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 HASHED := $(PIP) --no-deps --require-hashes --requirement
 # Exact versions with hashes. `make install LOCK=` goes by the ranges of pyproject.toml instead.
 LOCK := requirements.lock
-EXTRAS := dev,flower,export,peft,privacy,board
+EXTRAS := dev,flower,export,peft,privacy,board,tensorboard
 
 # torch first from a folder of wheels, if pip knows one that has it (a build without CUDA): once an index lists hashes,
 # pip would prefer its file. The editable install finds all that the lock has in place; what a platform needs beyond it

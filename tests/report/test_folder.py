@@ -14,7 +14,9 @@ import pytest
 from tests.problems import digits_problem, mlp, settings
 
 from subbit.config.resolve import Settings
+from subbit.core.appended_file import AppendedFile
 from subbit.core.errors import RunFolderError
+from subbit.core.files import replace_file
 from subbit.runtime.check import check_run
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import run_job
@@ -72,6 +74,24 @@ def same(found: dict[str, Any], path: Path, whole: tuple[dict[str, Any], bytes])
 
 
 # Locks.
+
+
+def test_a_file_is_on_disk_before_it_has_its_name_and_then_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[tuple[str, bool]] = []
+
+    def flush(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        flushed.append((Path(name).name, (tmp_path / "file").exists()))
+
+    monkeypatch.setattr(os, "fsync", flush)
+    replace_file(tmp_path / "file", b"text")
+    assert flushed == [("file.tmp", False), (tmp_path.name, True)]
+    flushed.clear()
+    replace_file(tmp_path / "file", b"other", durable=False)
+    AppendedFile(tmp_path / "lines").append(b"one\n")
+    assert [name for name, _ in flushed] == ["lines", "lines"], "when it is made, and when something is appended"
 
 
 def test_who_names_no_run_is_told_which_there_are(tmp_path: Path) -> None:

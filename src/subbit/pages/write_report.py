@@ -15,6 +15,8 @@ from subbit.pages.document import is_ours
 from subbit.pages.run_page import run_page
 
 REPORT, COMPARISON = "report.html", "comparison.json"
+DAMAGE = (KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration)
+"""What a page raises if a file has other things in it than ours has."""
 
 
 def write_report(folder: str | Path, out: str | Path | None = None) -> Path:
@@ -44,7 +46,7 @@ def write_page(path: Path, make: Callable[[], str]) -> Path:
                 raise RunFolderError(f"{path} is there already and is no report of ours: move it, or give another name")
     try:
         text = make()
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, StopIteration) as error:
+    except DAMAGE as error:
         raise RunFolderError(f"no report for {path.parent}: its files are damaged ({one_line(error)})") from error
     replace_file(path, text.encode("utf-8", "replace"))
     return path
