@@ -66,14 +66,14 @@ def init(data: Path, *words: str) -> Result:
 @pytest.mark.parametrize(
     ("source", "goal", "more", "method"),
     [
-        ("scans", "bytes", [], "fedpeft"),
+        ("scans", "bytes", [], "subbit"),
         ("scans", "personal", ["--split", "skewed"], "lg-fedavg"),
         ("digits", "score", ["--clients", "3"], "fedavg"),
         ("houses.csv", "bytes", [], "fedavg"),
         ("flowers.csv", "personal", [], "fedmask"),
         ("flowers.csv", "bytes", ["--split", "skewed"], "fedavg"),
         ("news.jsonl", "score", [], "fedavg"),
-        ("plays.jsonl", "bytes", [], "fedpeft"),
+        ("plays.jsonl", "bytes", [], "subbit"),
     ],
 )
 def test_what_is_written_runs_at_once(

@@ -1,9 +1,8 @@
-"""Which method for which goal. The one place of this choice; docs/frontier.md says why."""
+"""Which method for which goal. The one place of this choice; docs/flagship.md says why."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 GOALS = {
@@ -21,17 +20,13 @@ class Choice:
 
 
 _ONE_BIT = {"codec": "eden", "bits": 1.0, "down_codec": "eden", "down_bits": 1.0}
-_LORA = Choice("fedpeft", {"tuning": "lora", **_ONE_BIT}, "LoRA, one bit per trained parameter each way")
-_BIAS = Choice(
-    "fedpeft",
-    {"tuning": "bias", **_ONE_BIT},
-    "biases, one bit per trained parameter each way; with pip install 'subbit[peft]' try tuning = \"lora\"",
-)
+_FEW = Choice("subbit", {}, "a few values move all weights, one bit each, both ways; bytes = 600 would be a budget")
 _ALL = Choice("fedavg", {"select": "all", **_ONE_BIT}, "all weights are trained; changes at one bit each, both ways")
-# Small steps, where a pre-trained network starts from a head that already fits.
-_FINE = Choice(_ALL.method, {**_ALL.keys, "learning_rate": 1e-4}, _ALL.why)
+# Small and careful steps, where a pre-trained network starts from a head that already fits.
+_CAREFUL = {"guard": True, "schedule": "cosine"}
+_FINE = Choice(_ALL.method, {**_ALL.keys, "learning_rate": 1e-4, **_CAREFUL}, _ALL.why)
 _LAST = Choice("lg-fedavg", {}, "each client keeps its lower layers; the last two are trained together")
-_FINE_LAST = Choice(_LAST.method, {"learning_rate": 1e-4}, _LAST.why)
+_FINE_LAST = Choice(_LAST.method, {"learning_rate": 1e-4, "guard": True}, _LAST.why)
 _MASKS = Choice("fedmask", {}, "each client has a sparse mask of its own, which subbit export --shrink makes small")
 
 
@@ -40,5 +35,5 @@ def choose(goal: str, *, pretrained: bool, has_classes: bool, is_bundled_small: 
     if goal == "personal":
         return _FINE_LAST if pretrained else _MASKS if is_bundled_small and has_classes else _LAST
     if goal == "bytes" and pretrained:
-        return _LORA if find_spec("peft") is not None else _BIAS
+        return _FEW
     return _FINE if pretrained else _ALL
