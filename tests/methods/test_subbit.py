@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from subbit.codecs.eden import Eden
 from subbit.core.errors import ConfigError
 from subbit.exchange.spending import Spending, mean_broadcasts
+from subbit.export.runs import open_run
 from subbit.maps.subspace import span_sizes
 from subbit.methods.subbit import Subbit
+from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
@@ -94,3 +98,15 @@ def test_it_learns_and_its_bytes_are_a_small_part_of_one_bit_per_weight() -> Non
     summary = run_job(problem, settings(method="subbit", clients=6, rounds=8, learning_rate=0.02, bytes=600)).summary
     assert summary["accuracy"] > summary["accuracy_before"] + 0.05
     assert summary["uplink_bpp"] < 1
+
+
+@pytest.mark.parametrize("head", ["lda", "keep"])
+def test_the_network_of_a_run_folder_is_the_one_that_was_trained(head: str, tmp_path: Path) -> None:
+    """The state is a distance from the start, and the fitted head is part of the start."""
+    problem = digits_problem(mlp(64), PARTS)
+    chosen = settings(method="subbit", clients=6, rounds=2, head=head, select="all", folder=str(tmp_path), name="a")
+    result = run_job(problem, chosen, RunFolder.create(chosen, ""))
+    opened = open_run(tmp_path / "a", problem=digits_problem(mlp(64), PARTS)).workplace
+    batch = problem.test.batch(np.arange(20))
+    with torch.no_grad():
+        torch.testing.assert_close(opened.module(batch.inputs), result.module(batch.inputs))

@@ -252,6 +252,8 @@ class Workplace:
         self.attach("main")
         method = self.method("main")
         if state is not None:
+            if method.map.relative:
+                self.write_head(head)  # The state is a distance from a start that contains it.
             method.write_network(state, network, key)
             if not self._head_is_weights:
                 self.write_head(head)
