@@ -21,17 +21,23 @@ class Choice:
 
 
 _ONE_BIT = {"codec": "eden", "bits": 1.0, "down_codec": "eden", "down_bits": 1.0}
-_LORA = Choice("fedpeft", {"tuning": "lora", **_ONE_BIT}, "LoRA, one bit per trained parameter each way")
+# A pre-trained network starts from a head that already fits, and few examples are enough to spoil it. With the guard
+# every proposal ended at its start or above it, without it most of them below (docs/command-line.md).
+_GUARD = {"guard": True}
+_GUARDED = "; a step that would raise a client's own loss is made smaller (guard)"
+_LORA = Choice(
+    "fedpeft", {"tuning": "lora", **_ONE_BIT, **_GUARD}, f"LoRA, one bit per trained parameter each way{_GUARDED}"
+)
 _BIAS = Choice(
     "fedpeft",
-    {"tuning": "bias", **_ONE_BIT},
-    "biases, one bit per trained parameter each way; with pip install 'subbit[peft]' try tuning = \"lora\"",
+    {"tuning": "bias", **_ONE_BIT, **_GUARD},
+    f"biases, one bit per trained parameter each way{_GUARDED}; with pip install 'subbit[peft]' try tuning = \"lora\"",
 )
 _ALL = Choice("fedavg", {"select": "all", **_ONE_BIT}, "all weights are trained; changes at one bit each, both ways")
-# Small steps, where a pre-trained network starts from a head that already fits.
-_FINE = Choice(_ALL.method, {**_ALL.keys, "learning_rate": 1e-4}, _ALL.why)
+# Small steps, too.
+_FINE = Choice(_ALL.method, {**_ALL.keys, "learning_rate": 1e-4, **_GUARD}, _ALL.why + _GUARDED)
 _LAST = Choice("lg-fedavg", {}, "each client keeps its lower layers; the last two are trained together")
-_FINE_LAST = Choice(_LAST.method, {"learning_rate": 1e-4}, _LAST.why)
+_FINE_LAST = Choice(_LAST.method, {"learning_rate": 1e-4, **_GUARD}, _LAST.why + _GUARDED)
 _MASKS = Choice("fedmask", {}, "each client has a sparse mask of its own, which subbit export --shrink makes small")
 
 
