@@ -91,6 +91,18 @@ def test_what_is_written_runs_at_once(
     assert run_job(build_and_try(settings), settings).summary["rounds"] == 1
 
 
+@pytest.mark.parametrize("goal", ["bytes", "score", "personal"])
+def test_no_proposal_spoils_the_network_that_it_starts_from(goal: str, data: Path, tmp_path: Path) -> None:
+    """Without the guard, all weights end 4 points below the head alone, and own ones 10."""
+    file = tmp_path / "job.toml"
+    assert init(data, str(file), "--data", "digits", "--goal", goal, "--yes").exit_code == 0
+    few = ["clients=4", "rounds=3", "limit=160", "test_limit=200", "evaluate_every=3"]
+    settings = resolve(read_toml(file), few)
+    summary = run_job(build_and_try(settings), settings).summary
+    assert summary["score_before"] > 0.6
+    assert summary["score"] >= summary["score_before"] - 0.01
+
+
 def test_a_network_of_ones_own_and_one_of_the_hub_are_named(data: Path, tmp_path: Path) -> None:
     for model in ("my_package.my_module:build", "openai/clip-vit-base-patch32"):
         file = tmp_path / f"{len(model)}.toml"
