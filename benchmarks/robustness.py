@@ -61,6 +61,7 @@ MASKS = ("controlled-flips", "deepreduce", "deltamask", "fedpm", "klms", "thresh
 OWN: dict[str, dict[str, Any]] = {
     **{name: {"learning_rate": 0.3} for name in MASKS},
     "edge-popup": {"learning_rate": 2.0},
+    "subbit": {"learning_rate": 0.1},
     "zampling": {"compression": 1.0},
     "gradmask": {"mask_scope": "global"},
     "fedmask": {"pruned_layers": 0, "lasso": 0.0, "weights": "signed"},
@@ -159,7 +160,7 @@ def problem_of(settings: Settings) -> Problem:
 def robust_keys(method: str) -> dict[str, Any]:
     """Options that turn on robust aggregation, if the method has it."""
     tables = Tables(find_method(method).Parameters, find_method(method).words)
-    if method in ("subbit", "subbit-masks"):
+    if method == "subbit-masks":
         return {"aggregator": "agreement", "trim": TRIM}
     if tables.knows("trim"):  # Methods that count bits can trim the counts.
         return {"trim": TRIM}
@@ -178,7 +179,7 @@ def start_accuracy(settings: Settings) -> float:
     workplace = Workplace(problem_of(settings), settings)
     method = workplace.method("main")
     workplace.write_network(method.start(), method.primary_network, 1, None)
-    return float(np.mean(workplace.correct(np.arange(len(workplace.problem.test)))))
+    return float(np.mean(workplace.tally(np.arange(len(workplace.problem.test)))[:, 0]))
 
 
 def measure(name: str, seed: int) -> dict[str, Any]:
