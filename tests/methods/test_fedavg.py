@@ -75,7 +75,9 @@ def test_the_lda_head_does_not_depend_on_who_holds_which_example() -> None:
 
     def fitted(parts: list[np.ndarray]) -> np.ndarray:
         problem = digits_problem(mlp(), parts)
-        method = Workplace(problem, settings(head="lda", select="2.weight", clients=len(parts))).method("head")
+        method = Workplace(
+            problem, settings(head="lda", head_codec="float32", select="2.weight", clients=len(parts))
+        ).method("head")
         accumulator = method.accumulator()
         for client in range(len(parts)):
             update = method.train(None, problem.client_data(client), Turn(0, client, {}))

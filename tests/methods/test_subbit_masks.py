@@ -236,7 +236,7 @@ def test_one_client_moves_a_probability_by_a_bounded_step(
 def test_the_figure_in_the_security_notes() -> None:
     parameters = made().parameters
     figure = math.tanh(parameters.down.score_limit * parameters.aggregate.server_rate / 20)
-    assert f"{figure:.2f} for ten\n  and the default keys" in (ROOT / "SECURITY.md").read_text()
+    assert f"{figure:.2f} for ten and the default keys" in (ROOT / "SECURITY.md").read_text()
 
 
 def test_the_trimmed_mean_moves_no_place_that_only_liars_name() -> None:

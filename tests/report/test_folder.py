@@ -144,7 +144,7 @@ os._exit(9)
 def test_names_that_nobody_gave_do_not_collide(tmp_path: Path) -> None:
     made = [RunFolder.create(chosen(tmp_path, "auto"), "") for _ in range(3)]
     assert [folder.path.name for folder in made] == ["subbit-masks-1", "subbit-masks-2", "subbit-masks-3"]
-    assert RunFolder.open(made[1].path).settings.run.name == "subbit-2"
+    assert RunFolder.open(made[1].path).settings.run.name == "subbit-masks-2"
 
 
 def test_what_a_run_left_that_was_killed_before_it_began_is_no_obstacle(tmp_path: Path) -> None:

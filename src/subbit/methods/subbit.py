@@ -65,7 +65,7 @@ class SubbitParameters:
 
 class Subbit(Method[SubbitParameters]):
     name = "subbit"
-    title = "subbit: a shared subspace of all weights, one bit a value, both ways"
+    title = "subbit: a shared subspace, one bit a value, both ways"
     paper = "ours"
     citation = "this library, docs/flagship.md"
     sends_up = "change of a few values that move all weights, one bit each"
