@@ -348,3 +348,15 @@ def test_events_are_lines_of_json(tmp_path: Path) -> None:
     path = stopped_after(2, tmp_path)
     lines = (path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in lines] == ["before", "round", "round"]
+
+
+def test_a_finished_run_whose_process_was_killed_at_its_end_is_tidied(tmp_path: Path) -> None:
+    folder = RunFolder.create(chosen(tmp_path), "")
+    folder.release()
+    (folder.path / "running.json").write_text('{"process": 1}\n')
+    RunFolder.look(folder.path).tidy()
+    assert not (folder.path / "running.json").exists()
+    held = RunFolder.create(chosen(tmp_path, "b"), "")
+    RunFolder.look(held.path).tidy()
+    assert (held.path / "running.json").exists(), "that process runs"
+    held.release()

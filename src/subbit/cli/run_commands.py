@@ -72,6 +72,7 @@ def resume(
         else:
             if not quiet and not as_json:
                 say(f"{folder} is finished: there is nothing to go on with")
+            opened.tidy()
             found, no_report = (opened.read_summary(), folder), True
     print_result(*found, quiet=quiet, as_json=as_json, no_report=no_report)
 

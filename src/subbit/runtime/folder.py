@@ -28,7 +28,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ from subbit.core.appended_file import AppendedFile, Mark, verify
 from subbit.core.errors import ConfigError, Interrupted, PluginError, RunFolderError
 from subbit.core.files import replace_file
 from subbit.core.json_records import as_json
-from subbit.core.locks import FolderLock
+from subbit.core.locks import HOLDER, FolderLock
 from subbit.core.plugins import parse_record, recorded_files
 from subbit.runtime.events import Event, read_event
 from subbit.runtime.making import BEGINNING, HELD, free_name, move_aside, remove_unfinished
@@ -137,6 +137,13 @@ class RunFolder:
     def _take_lock(self) -> None:
         if self._lock is None:
             self._lock = FolderLock(self.path, "wait for it to end, or give another name=")
+
+    def tidy(self) -> None:
+        """Remove what says that a process runs here, if none does: one that was killed leaves it."""
+        if (self.path / HOLDER).exists():
+            with suppress(RunFolderError, OSError):
+                self._take_lock()
+                self.release()
 
     def release(self) -> None:
         """Release the lock; nothing more will be written."""
