@@ -13,15 +13,16 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification
 
 import subbit
+from subbit.core.randomness import derive_key, torch_randomness
 
 OUTPUT = Path(__file__).parent / "results" / "vitb-bytes.json"
 CLASSES, CLIENTS, EXAMPLES, ROUNDS = 100, 2, 4, 2
 
 
 def main() -> None:
-    torch.manual_seed(0)
-    module = ViTForImageClassification(ViTConfig(num_labels=CLASSES))
-    clients = [(torch.randn(EXAMPLES, 3, 224, 224), torch.arange(EXAMPLES)) for _ in range(CLIENTS)]
+    with torch_randomness(derive_key(0, "vitb-bytes")):
+        module = ViTForImageClassification(ViTConfig(num_labels=CLASSES))
+        clients = [(torch.randn(EXAMPLES, 3, 224, 224), torch.arange(EXAMPLES)) for _ in range(CLIENTS)]
     result = subbit.fine_tune(
         module, clients, test=clients[0], method="subbit", head="keep", rounds=ROUNDS, batch_size=EXAMPLES
     )

@@ -98,7 +98,7 @@ def test_the_sentence_counts_the_rows_that_the_head_alone_reaches() -> None:
     assert "has accuracy 0.750, 0.500 on this job: above or level with 3 of the 4 trained results" in said
 
 
-@pytest.mark.parametrize("page", ["deltamask", "flower", "subbit-masks", "zampling"])
+@pytest.mark.parametrize("page", ["deltamask", "flagship", "flower", "subbit-masks", "zampling"])
 def test_the_tables_of_a_page_are_what_the_committed_files_say(page: str) -> None:
     namespace = runpy.run_path(str(ROOT / "benchmarks" / f"render_{page}.py".replace("-", "_")))
     text = (ROOT / "docs" / f"{page}.md").read_text()

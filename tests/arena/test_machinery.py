@@ -20,7 +20,7 @@ from subbit.arena.races import Race, estimate, races_missing, run_missing, run_r
 from subbit.arena.standings import standing
 from subbit.cli.entry import app
 from subbit.config.resolve import Settings
-from subbit.core.errors import ConfigError, QuorumError
+from subbit.core.errors import ConfigError, DataError, QuorumError
 from subbit.data.examples import Examples
 from subbit.report.baselines import kind
 from subbit.runtime.problem import Problem, build_problem
@@ -234,3 +234,14 @@ def test_every_job_of_the_arena_has_a_floor_a_ceiling_and_eight_methods() -> Non
         assert {"head-alone", "start", "standalone"} & {*kinds}, job.name
         assert kinds.count(None) >= 8, job.name
         assert job.header.seeds >= 3, job.name
+
+
+def test_data_that_are_not_here_are_no_result(job: Job, tmp_path: Path) -> None:
+    entry = job.entry("fedavg")
+
+    def fails(stages: Sequence[Settings]) -> dict[str, Any]:
+        raise DataError("not on this machine")
+
+    with pytest.raises(DataError):
+        run_race(tmp_path, Race(job, entry, entry.settings[0], 7), fails)
+    assert [race.setting for race in races_missing(tmp_path, job, entry, 1)] == [*entry.settings, None]

@@ -85,8 +85,8 @@ def test_clients_with_two_classes_each_keep_what_the_head_knows() -> None:
 
 def test_what_it_cannot_be_combined_with() -> None:
     for words, message in [
-        ({"method": "moon"}, "leave calibrate out"),
-        ({"method": "fedavg", "privacy": "run", "optimizer": "sgd"}, "leave calibrate out"),
+        ({"method": "moon"}, "use calibrate=false"),
+        ({"method": "fedavg", "privacy": "run", "optimizer": "sgd"}, "use calibrate=false"),
     ]:
         with pytest.raises(ConfigError, match=message):
             Workplace(digits_problem(mlp(64)), settings(**words, calibrate=True)).method("main")

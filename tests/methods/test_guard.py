@@ -97,7 +97,7 @@ def test_it_changes_nothing_where_nothing_is_wrong() -> None:
 
 
 def test_private_examples_are_not_looked_at() -> None:
-    with pytest.raises(ConfigError, match="leave guard out"):
+    with pytest.raises(ConfigError, match="use guard=false"):
         Workplace(digits_problem(), settings(method="fedavg", privacy="run", guard=True))
 
 

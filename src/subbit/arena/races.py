@@ -15,7 +15,7 @@ from torch import nn
 from subbit.arena.jobs import Entry, Job
 from subbit.arena.kept_results import KEPT, Found, Record, read_record, record_path, write_record
 from subbit.config.resolve import Settings
-from subbit.core.errors import ConfigError, SubbitError
+from subbit.core.errors import ConfigError, DataError, SubbitError
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 from subbit.runtime.summarise import versions
@@ -97,6 +97,8 @@ def run_race(folder: Path, race: Race, run: Callable[[Sequence[Settings]], dict[
     try:
         summary = run(race.stages(record.chosen))
         found |= {key: summary[key] for key in KEPT if key in summary}
+    except DataError:
+        raise  # The data are not on this machine, which says nothing about the method.
     except SubbitError as error:
         found["error"] = str(error)
     found |= {"wall": round(time.monotonic() - started, 1), "cpu": round(_computed() - computed, 1)}

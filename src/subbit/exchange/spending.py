@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from subbit.codecs.eden import MOST_BITS, Eden
@@ -13,8 +14,6 @@ from subbit.wire.frame import HEADER_BYTES
 
 FINEST = 1 / 64
 """Bits per value are multiples of this, if there is a choice."""
-MOST_MISSED = 32
-"""Broadcasts of one bit a value; more are replaced by a snapshot in float32, which is no longer."""
 
 
 @dataclass(frozen=True)
@@ -23,15 +22,18 @@ class Spending:
 
     up: Eden
     down: Eden
-    broadcasts: float
-    """Received in a round: clients also need those that they missed."""
+    missed: Mapping[int, int]
+    """How often a client that takes part has missed so many broadcasts. It is sent these, too, or a snapshot of what
+    they add up to, in float32."""
     fixed: int = 0
     """Values that are sent in float32 besides, e.g. running statistics."""
 
     def bytes(self, values: int) -> float:
         beside = HEADER_BYTES + 4 * self.fixed if self.fixed else 0
         up, down = (HEADER_BYTES + codec.fixed_length(values) + beside for codec in (self.up, self.down))
-        return up + self.broadcasts * down
+        snapshot = HEADER_BYTES + 4 * values + beside
+        caught_up = sum(times * min(missed * down, snapshot) for missed, times in self.missed.items())
+        return up + down + caught_up / max(sum(self.missed.values()), 1)
 
     def most_values(self, budget: int, available: int) -> int:
         """The largest number of values within the budget."""
@@ -58,17 +60,16 @@ def _last(fits: Callable[[int], bool], low: int, high: int) -> int:
     return low
 
 
-def mean_broadcasts(task: Task) -> float:
-    """Broadcasts that a client is sent when it takes part, on average over the run.
+def missed_broadcasts(task: Task) -> Counter[int]:
+    """How often a client that takes part has missed so many broadcasts, over the run.
 
-    With changes going down, a client needs those of the rounds that it missed. Who takes part is known in advance.
+    Who takes part is known in advance, except where clients are selected by their loss.
     """
     candidates = sorted(client for client, examples in task.examples.items() if examples) or [*range(task.clients)]
     last: dict[int, int] = {}
-    sent = asked = 0
+    found: Counter[int] = Counter()
     for number in range(task.rounds):
-        for client in choose_participants(candidates, task.participants, task.seed, "main", number):
-            sent += min(number - last.get(client, -1), MOST_MISSED)
-            asked += 1
-            last[client] = number
-    return sent / asked if asked else 1.0
+        participants = choose_participants(candidates, task.participants, task.seed, "main", number)
+        found.update(number - last.get(client, -1) - 1 for client in participants)
+        last |= dict.fromkeys(participants, number)
+    return found

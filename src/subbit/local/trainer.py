@@ -60,14 +60,14 @@ class Trainer:
             self.regulariser = local.regulariser
             self.regulariser.check(task)
             own = local.calibrate and not self.regulariser.per_example
-            require(not own, f"regulariser={self.regulariser.name}: has a loss of its own; leave calibrate out")
+            require(not own, f"regulariser={self.regulariser.name}: has a loss of its own; use calibrate=false")
             self._refuse_masks(local)
             if isinstance(local.privacy, Privacy):
                 require(
                     task.precision == torch.float32, "privacy: gradients of examples are float32; use precision=float32"
                 )
-                require(not local.guard, "privacy: a guard looks at examples without noise; leave guard out")
-                require(not local.calibrate, "privacy: class counts have no noise; leave calibrate out")
+                require(not local.guard, "privacy: a guard looks at examples without noise; use guard=false")
+                require(not local.calibrate, "privacy: class counts have no noise; use calibrate=false")
                 require(
                     local.micro_batch is None, "privacy: gradients are those of single examples; leave micro_batch out"
                 )
@@ -95,7 +95,7 @@ class Trainer:
                 stopping = Stopping(self.local, self.task, held_out, partial(self._write, there, turn))
             calibrated = Calibrated.of(self.task, data) if self.local.calibrate else None
             if calibrated is not None and (hooks.objective or hooks.backward) is not None:
-                raise ConfigError("calibrate=true: this method has a loss of its own; leave it out")
+                raise ConfigError("calibrate=true: this method has a loss of its own; use calibrate=false")
             hooks = replace(
                 hooks,
                 objective=calibrated or asked.objective or hooks.objective,

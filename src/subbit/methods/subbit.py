@@ -28,7 +28,7 @@ from typing import ClassVar
 
 from subbit.codecs.eden import Eden
 from subbit.core.values import require
-from subbit.exchange.spending import Spending, mean_broadcasts
+from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import LocalWeights, Trainer
 from subbit.maps.subspace import SubspaceMap, span_sizes
@@ -88,7 +88,7 @@ def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> Subb
     assert isinstance(up, Eden)
     assert isinstance(down, Eden)
     statistics = task.flat.statistics
-    spending = Spending(up, down, mean_broadcasts(task), 0 if statistics is None else statistics.numel())
+    spending = Spending(up, down, missed_broadcasts(task), 0 if statistics is None else statistics.numel())
     body, head = span_sizes(task)
     values = spending.most_values(budget, body + head)
     if values == body + head:
