@@ -15,7 +15,7 @@ COMMANDS = {
     "list_seconds": ["-m", "subbit", "list", "methods"],
     "codecs_import_seconds": ["-c", "import subbit.codecs"],
 }
-DEMO = "experiments/demo.toml"
+DEMO = "experiments/demo-masks.toml"
 DEMO_RUNS = 2
 
 
