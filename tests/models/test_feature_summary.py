@@ -141,3 +141,28 @@ def test_floors_have_bounds() -> None:
         centred = features - features.mean(0)
         _, floor = factors(centred / centred.square().sum(0).sqrt(), len(features) - 1)
         assert LEAST_FLOOR <= floor <= MOST_FLOOR
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_one_client_with_hardly_more_examples_than_features_fits_as_good_a_head(seed: int) -> None:
+    """What rounding removes of a small direction must not look like a direction without variation."""
+    width, count, classes = 200, 250, 4
+    generator = torch.Generator().manual_seed(seed)
+    spectrum = 10.0 ** (-1.2 * torch.arange(width) / width)
+    mixing = torch.linalg.qr(torch.randn(width, width, generator=generator))[0] * spectrum[:, None]
+    means = torch.randn(classes, width, generator=generator) / 4
+
+    def draw(count: int) -> tuple[Tensor, Tensor]:
+        labels = torch.arange(count) % classes
+        return (torch.randn(count, width, generator=generator) + means[labels]) @ mixing + 3, labels
+
+    features, labels = draw(count)
+    test, truth = draw(2000)
+
+    def accuracy(statistics: LdaStatistics) -> float:
+        weight, bias = solve(statistics)
+        return float(((test @ weight.T + bias).argmax(1) == truth).float().mean())
+
+    exact = accuracy(LdaStatistics.from_features(features, labels, classes))
+    assert exact > 0.8
+    assert accuracy(FeatureSummary.of(features, labels, classes).statistics()) > exact - 0.02

@@ -33,6 +33,9 @@ LEAST_FLOOR, MOST_FLOOR = 0.002, 0.1
 POWER = 3
 MANY = 64
 """Examples. With fewer, eigenvalues say little, and a finer step costs little: the floor is lower."""
+USUAL = 200
+"""Examples. A client with more of them knows small directions better, and fewer others average its errors out: the
+floor falls as the number grows."""
 CENTRE_STEP = 0.25
 """Of the standard deviation of a feature. The rest of it is part of the class means."""
 MOST_STEP = 0.5
@@ -103,6 +106,12 @@ class FeatureSummary:
         lengths = rows.square().sum(0).sqrt()
         rows = rows / torch.where(lengths > 0, lengths, torch.inf)
         correlations = (rows.T @ rows).fill_diagonal_(1.0)
+        if float(self.counts.sum()) - int((self.counts > 0).sum()) >= len(deviations) and bool(lengths.any()):
+            # So many examples vary in every direction: those that rounding has removed vary by about the floor. Left
+            # at zero, they would seem to tell classes apart perfectly.
+            floor = len(rows) / (12 * float(lengths[lengths > 0].square().mean()))
+            eigenvalues, vectors = torch.linalg.eigh(correlations)
+            correlations = (vectors * eigenvalues.clamp(min=min(floor, MOST_FLOOR))) @ vectors.T
         found.moment = correlations * deviations[:, None] * deviations[None, :] + found.between
         return found
 
@@ -121,7 +130,7 @@ def factors(scaled: Tensor, free: int) -> tuple[Tensor, float]:
         rows = eigenvalues.clamp(min=0).sqrt()[:, None] * vectors.T
     eigenvalues, rows = eigenvalues.clamp(min=0).flip(0), rows.flip(0)
     floor = min(likely_shrinkage(eigenvalues, free, width) ** POWER, MOST_FLOOR) * min(free / MANY, 1.0) ** 2
-    floor = max(floor, LEAST_FLOOR)
+    floor = max(floor, LEAST_FLOOR) * min(USUAL / free, 1.0)
     count = max(int((eigenvalues >= floor).sum()), 1)
     return (rows / math.sqrt(12 * floor / count)).round(), floor
 
