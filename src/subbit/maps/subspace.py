@@ -1,14 +1,18 @@
-"""A subspace of the weights, shared by all clients: w = w0 + P z.
+"""A subspace of the weights, shared by all clients: w = w0 + P z. z = 0 is the start.
 
-Every weight belongs to one of `dimensions` values of z, drawn from the seed, and moves with it, up or down, in units of
-its own layer:
+`basis=own`: z mixes the inputs that each layer uses most, see `subbit.models.own_directions`. Biases and other vectors
+stay as they are.
+
+`basis=random`: every weight belongs to one of `dimensions` values of z, drawn from the seed, and moves with it, up or
+down, in units of its own layer:
 
     w_i = w0_i + s_layer(i) sign_i z_group(i)
 
 The columns of P are orthogonal (as in Uni-LoRA: Li et al., 2025, and in intrinsic dimensions: Li, Farkhoor, Liu,
 Yosinski, ICLR 2018; Aghajanyan, Gupta, Zettlemoyer, ACL 2021). s is the root mean square of the layer's weights, so one
-unit of z means the same on every network: a step of 0.01 moves every weight by 1% of what is usual in its layer. z = 0
-is the start. The head has values of its own, one for each weight if they are few.
+unit of z means the same on every network: a step of 0.01 moves every weight by 1% of what is usual in its layer.
+
+The head has values of its own in either case, one for each weight if they are few, else as with `basis=random`.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,10 +28,12 @@ from numpy.typing import NDArray
 
 from subbit.codecs import Vector
 from subbit.core.devices import host
+from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.maps.bound import BoundMap
+from subbit.models.own_directions import Mixing, most_directions, place_mixing, share_values
 from subbit.models.select import find_head
 from subbit.models.subspaced import Piece, Subspaced, place_piece
 from subbit.models.task import Task
@@ -44,6 +50,8 @@ class SubspaceMap:
     """Values that move the weights outside the head."""
     head_dimensions: int = 1024
     """Values that move the head; where it has no more weights, each has its own."""
+    basis: Literal["own", "random"] = "random"
+    """What a value moves: how a layer mixes its own main directions, or weights drawn from all of them."""
 
     def __post_init__(self) -> None:
         require(self.dimensions >= 1, f"dimensions={self.dimensions}: needs at least 1")
@@ -81,26 +89,34 @@ def find_spans(task: Task) -> list[Span]:
     return spans
 
 
-def span_sizes(task: Task) -> tuple[int, int]:
-    """Number of trained weights outside the head, and in it."""
+def most_values(task: Task, basis: str) -> tuple[int, int]:
+    """How many values there can be outside the head, and in it."""
     body, head = find_spans(task)
-    return body.count, head.count
+    return sum(each**2 for each in _directions(task)) if basis == "own" else body.count, head.count
+
+
+def _directions(task: Task) -> list[int]:
+    """Of each tensor: how many directions it can have. Those of the head have none."""
+    head = f"{find_head(task.flat.module)}." if task.classes else None
+    named = zip(task.flat.template.names, task.flat.template.shapes, strict=True)
+    return [0 if head is not None and name.startswith(head) else most_directions(shape) for name, shape in named]
 
 
 class Subspace(BoundMap):
     relative = True
 
     def __init__(self, piece: SubspaceMap, task: Task) -> None:
-        self.task = task
-        spans = self._spans = find_spans(task)
-        self._widths = [
-            min(wanted, span.count)
-            for wanted, span in zip((piece.dimensions, piece.head_dimensions), spans, strict=True)
-        ]
+        self.task, self.piece = task, piece
+        self._spans = find_spans(task)
+        most, wanted = most_values(task, piece.basis), (piece.dimensions, piece.head_dimensions)
+        self._widths = [min(pair) for pair in zip(wanted, most, strict=True)]
+        if not any(self._widths):
+            raise ModelError("map=subspace basis=own: found no matrix among the trained weights; use basis=random")
         self.size = sum(self._widths)
         self.statistics = task.flat.statistics is not None
         self._network: Subspaced | None = None
-        shape = np.array([task.flat.template.size, *self._widths, derive_key(task.seed, "subspace")], dtype="<u8")
+        purpose = "subspace" if piece.basis == "random" else "own directions"
+        shape = np.array([task.flat.template.size, *self._widths, derive_key(task.seed, purpose)], dtype="<u8")
         # A client that has drawn another subspace rejects the broadcast.
         self.vector = f"z-{blake2b(shape.tobytes(), digest_size=4).hexdigest()}"
 
@@ -111,9 +127,13 @@ class Subspace(BoundMap):
             self._network = Subspaced(self.task.flat.initial, [*self._pieces()], self.size)
         return self._network
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[Piece | Mixing]:
         scales, first = layer_scales(self.task), 0
         for part, (span, width) in enumerate(zip(self._spans, self._widths, strict=True)):
+            if part == 0 and self.piece.basis == "own":
+                yield from self._mixings(width)
+                first += width
+                continue
             for rows in span.runs:
                 columns = slice(first, first + width)
                 if width == span.count:
@@ -122,6 +142,16 @@ class Subspace(BoundMap):
                 key = derive_key(self.task.seed, "subspace", part, rows.start)
                 yield place_piece(rows, columns, scales[rows], key, self.task.flat.device)
             first += width
+
+    def _mixings(self, width: int) -> Iterator[Mixing]:
+        template, first = self.task.flat.template, 0
+        matrices = zip(template.offsets, template.views(self.task.flat.initial), strict=True)
+        for (offset, matrix), places in zip(matrices, share_values(_directions(self.task), width), strict=True):
+            if len(places):
+                key = derive_key(self.task.seed, "own directions", offset)
+                rows, columns = slice(offset, offset + matrix.numel()), slice(first, first + len(places))
+                yield place_mixing(rows, columns, matrix, places, key)
+            first += len(places)
 
     def start(self) -> Vector:
         return np.zeros(self.size, dtype=np.float32)

@@ -14,7 +14,7 @@ every network: at a rate of 0.003 a step moves each weight by 0.3% of what is us
 costs no byte and takes the place of more rounds. The noise of one bit averages out over clients (up) and over rounds
 (down).
 
-`bytes` is the budget of a client in a round. The number of values follows from it, and if all weights have one of their
+`bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and if all weights have one of their
 own, the number of bits.
 
 The influence of one client is bounded by `clip_norm` and, where `aggregator=agreement`, `trimmed` or `median`, by the
@@ -31,7 +31,7 @@ from subbit.core.values import require
 from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import LocalWeights, Trainer
-from subbit.maps.subspace import SubspaceMap, span_sizes
+from subbit.maps.subspace import SubspaceMap, most_values
 from subbit.methods.method import Method
 from subbit.models.task import Task
 
@@ -51,16 +51,21 @@ class SubbitParameters:
     bytes: int | None = None
     """Bytes of a client in a round, up and down together, headers and missed broadcasts included, on average over the
     run. Decides `dimensions` and `head_dimensions`."""
+    run_bytes: int | None = None
+    """Instead of `bytes`: those of all clients in all rounds. What it takes to fit the head is not included."""
 
     def __post_init__(self) -> None:
-        if self.bytes is not None:
+        require(self.bytes is None or self.run_bytes is None, "bytes and run_bytes: give one of them")
+        for name, budget in (("bytes", self.bytes), ("run_bytes", self.run_bytes)):
+            if budget is None:
+                continue
             eden = isinstance(self.up.codec, Eden) and isinstance(self.down.codec, Eden)
-            require(eden, f"bytes={self.bytes}: needs codec=eden and down_codec=eden, whose length is known")
+            require(eden, f"{name}={budget}: needs codec=eden and down_codec=eden, whose length is known")
             plain = (self.map.dimensions, self.map.head_dimensions) == (
                 SubspaceMap.dimensions,
                 SubspaceMap.head_dimensions,
             )
-            require(plain, f"bytes={self.bytes}: decides dimensions and head_dimensions; leave these out")
+            require(plain, f"{name}={budget}: decides dimensions and head_dimensions; leave these out")
 
 
 class Subbit(Method[SubbitParameters]):
@@ -74,8 +79,11 @@ class Subbit(Method[SubbitParameters]):
     presets: ClassVar = {"default": {}, "paper": {}}
 
     def __init__(self, parameters: SubbitParameters, task: Task) -> None:
-        if parameters.bytes is not None:
-            parameters = within_budget(parameters, parameters.bytes, task)
+        budget = parameters.bytes
+        if parameters.run_bytes is not None:
+            budget = parameters.run_bytes // (task.participants * task.rounds)
+        if budget is not None:
+            parameters = within_budget(parameters, budget, task)
         super().__init__(parameters, task)
         self.map = parameters.map.bind(task)
         self.trainer = Trainer(task, parameters.local, self.map)
@@ -89,7 +97,7 @@ def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> Subb
     assert isinstance(down, Eden)
     statistics = task.flat.statistics
     spending = Spending(up, down, missed_broadcasts(task), 0 if statistics is None else statistics.numel())
-    body, head = span_sizes(task)
+    body, head = most_values(task, parameters.map.basis)
     values = spending.most_values(budget, body + head)
     if values == body + head:
         spending = spending.most_bits(budget, values)
@@ -97,7 +105,8 @@ def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> Subb
     return replace(
         parameters,
         bytes=None,
-        map=SubspaceMap(max(values - in_head, 1), max(in_head, 1)),
+        run_bytes=None,
+        map=replace(parameters.map, dimensions=max(values - in_head, 1), head_dimensions=max(in_head, 1)),
         up=replace(parameters.up, codec=spending.up),
         down=replace(parameters.down, codec=spending.down),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.models.device_projection import DeviceProjection
+from subbit.models.own_directions import Mixing
 from subbit.models.reparametrisation import Reparametrisation
 from subbit.models.sparse_matrix import SignProjection
 
@@ -54,7 +56,7 @@ class Piece:
 class Subspaced(Reparametrisation):
     """w = start + P z. The start is only read, at every use: a fitted head is written into it later."""
 
-    def __init__(self, start: Tensor, pieces: list[Piece], size: int) -> None:
+    def __init__(self, start: Tensor, pieces: Sequence[Piece | Mixing], size: int) -> None:
         self.start, self.pieces, self.size = start, pieces, size
 
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
