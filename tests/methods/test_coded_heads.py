@@ -80,7 +80,7 @@ def test_coded_heads_are_as_good_for_fewer_bytes() -> None:
         for codec in ("float32", "float16", "int8", "factors", "auto")
     }
     scores = [summary["score"] for summary in found.values()]
-    assert max(scores) - min(scores) <= 0.02
+    assert max(scores) - min(scores) <= 0.025, "two of 100 images"
     sizes = [found[codec]["one_off_bytes"] for codec in ("float32", "float16", "int8", "factors")]
     assert sizes == sorted(sizes, reverse=True)
     assert found["auto"]["one_off_bytes"] == found["factors"]["one_off_bytes"] < 0.5 * found["int8"]["one_off_bytes"]

@@ -6,6 +6,7 @@ from subbit.codecs import context as context
 from subbit.codecs import counted as counted
 from subbit.codecs import dense as dense
 from subbit.codecs import drive as drive
+from subbit.codecs import dyadic as dyadic
 from subbit.codecs import eden as eden
 from subbit.codecs import filters as filters
 from subbit.codecs import int8 as int8

@@ -32,7 +32,7 @@ from subbit.exchange.honest import (
 )
 from subbit.local.optimizers import Adam
 from subbit.models.feature_summary import FeatureSummary
-from subbit.models.head_start import LdaStatistics, solve
+from subbit.models.head_start import LdaStatistics, rounded_head, solve
 from subbit.models.task import Task, Turn
 
 if TYPE_CHECKING:
@@ -125,7 +125,10 @@ class Discriminant(Fit):
     def head(self, accumulator: WeightedMean, least: float = 0.0) -> Any:
         statistics = self._statistics(torch.from_numpy(accumulator.sum))
         wanted = self.method.parameters
-        return head_vector(self.task, *solve(statistics, wanted.shrinkage, wanted.temperature, least))
+        weight, bias = solve(statistics, wanted.shrinkage, wanted.temperature, least)
+        if head_codec(wanted.codec) != "float32":
+            weight, bias = rounded_head(statistics, weight, bias)
+        return head_vector(self.task, weight, bias)
 
 
 class CodedDiscriminant(Fit):

@@ -14,8 +14,8 @@ every network: at a rate of 0.003 a step moves each weight by 0.3% of what is us
 costs no byte and takes the place of more rounds. The noise of one bit averages out over clients (up) and over rounds
 (down).
 
-`bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and if all weights have one of their
-own, the number of bits.
+`bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and
+if all weights have one of their own, the number of bits.
 
 The influence of one client is bounded by `clip_norm` and, where `aggregator=agreement`, `trimmed` or `median`, by the
 other clients.

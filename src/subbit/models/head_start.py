@@ -23,6 +23,8 @@ from subbit.models.discriminant import Spectrum
 
 ABSENT_MARGIN = 1e4
 """Distance of the bias of a class without examples below all others: never predicted, but the loss is finite."""
+LOGIT_NOISE = 0.01
+"""What rounding a head adds to its logits, relative to their own standard deviation."""
 LEAST_SPREAD = 1e-6
 """Minimum spread within classes, relative to the mean square of features, if all examples of each class coincide."""
 
@@ -161,3 +163,23 @@ def solve(
     bias[present] = -0.5 * (weight[present] * (means + centre)).sum(1) + torch.log(counts[present] / total)
     bias[~present] = bias[present].min() - ABSENT_MARGIN / temperature
     return (temperature * weight).float(), (temperature * bias).float()
+
+
+def rounded_head(statistics: LdaStatistics, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The head in multiples of a power of two, which `dyadic` sends in fewer bytes.
+
+    Rounding adds noise to the logits, with the variance step^2 / 12 times the total variance of the features. The step
+    is the largest for which it is small against the logits. What rounding changes at the mean of all features is put
+    into the bias.
+    """
+    total = statistics.counts.sum()
+    centre = statistics.sums.sum(0) / total
+    covariance = statistics.moment / total - torch.outer(centre, centre)
+    apart = weight.double() - weight.double().mean(0)
+    logits = float((apart @ covariance * apart).sum(1).mean())
+    if not (logits > 0.0 and float(covariance.trace()) > 0.0):
+        return weight, bias
+    step = 2.0 ** math.floor(math.log2(LOGIT_NOISE * math.sqrt(12 * logits / float(covariance.trace()))))
+    rounded = (weight.double() / step).round() * step
+    moved = bias.double() + (weight.double() - rounded) @ centre
+    return rounded.float(), ((moved / step).round() * step).float()

@@ -259,7 +259,7 @@ def _enter_downlink(ledger: Ledger, method: Method[Any], orders: list[Order]) ->
         if order.snapshot:
             _enter(ledger, where, "down", parts_of(method, "snapshot", Direction.DOWN), order.snapshot)
         if order.head_frame is not None:
-            ledger.add(Entry(*where, "down", "head", "dense", len(order.head_frame), True))
+            ledger.add(Entry(*where, "down", "head", "dyadic", len(order.head_frame), True))
 
 
 def _enter(

@@ -242,7 +242,7 @@ class Workplace:
         """The head is not a part of the method; it has its own names and size."""
         if self.head_template is None:
             raise ConfigError("this job fits no head")
-        part = Part("head", make_codec("dense"), self.head_template.size)
+        part = Part("head", make_codec("dyadic"), self.head_template.size)
         return Channel(part, self.head_template.digest(f"{self.job}/main/head"))
 
     # Evaluation.
