@@ -19,8 +19,8 @@ DYADIC = make_codec("dyadic")
 
 def test_by_hand() -> None:
     """3/4, -2 and 0 are 3, -8 and 0 quarters: the mark, the exponent -2, and these numbers."""
-    vector, shared = np.array([0.75, -2.0, 0.0], np.float32), Shared(3)
-    coded = Steps(step=1.0).encode(np.array([3, -8, 0], np.float32), shared)
+    vector, shared = np.array([0.75, -2.0, 0.0] * 20, np.float32), Shared(60)
+    coded = Steps(step=1.0).encode(np.array([3, -8, 0] * 20, np.float32), shared)
     assert DYADIC.encode(vector, shared) == b"\x01\xfe\xff" + coded
     np.testing.assert_array_equal(DYADIC.decode(b"\x01\xfe\xff" + coded, shared), vector)
 
