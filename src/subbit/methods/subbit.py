@@ -2,15 +2,15 @@
 
 Our own method; docs/flagship.md has the experiments behind it.
 
-    weights  w = w0 + s P z      P: one sign per weight, drawn from the seed; s: root mean square of the layer's weights
+    weights  W = W0 (1 + V R V')  V: the inputs that a layer uses most; z: all values of R, and the head's own
     client   trains z by Adam for an epoch from the z it received: z_k. The rate falls to zero over the rounds
              If z_k raises the loss on its own examples, its step is halved (`guard`)
     up       E(z_k - z), E: EDEN at one bit a value, with a rotation of its own for every client and round
     server   v <- momentum v + mean_k E(z_k - z),   z <- z + v
     down     E(z - held): what receivers hold follows z, and what one broadcast loses is in the next one
 
-A shorter vector loses less than fewer bits on a longer one. In units of its layer's weights a step means the same on
-every network: at a rate of 0.003 a step moves each weight by 0.3% of what is usual in its layer. The server's momentum
+A shorter vector loses less than fewer bits on a longer one. Relative to what a layer computes already, a step means the
+same on every network: at a rate of 0.0015 it changes the response along a direction by 0.15%. The server's momentum
 costs no byte and takes the place of more rounds. The noise of one bit averages out over clients (up) and over rounds
 (down).
 
@@ -41,9 +41,9 @@ HEAD_SHARE = 3
 
 @dataclass(frozen=True)
 class SubbitParameters:
-    map: SubspaceMap = SubspaceMap()
+    map: SubspaceMap = SubspaceMap(basis="own")
     local: LocalWeights = LocalWeights(
-        batch_size=32, learning_rate=0.003, schedule="cosine", guard="start", calibrate=True
+        batch_size=32, learning_rate=0.0015, schedule="cosine", guard="start", calibrate=True
     )
     up: VectorUp = VectorUp(codec=Eden(bits=1.0))
     down: VectorDown = VectorDown(codec=Eden(bits=1.0))
