@@ -36,6 +36,9 @@ from subbit.runtime.workplace import Workplace
 ROOT = Path(__file__).parent.parent
 OUTPUT = ROOT / "benchmarks" / "results" / "heads.json"
 SIZES = {"vision": (375, 1500, 6000), "imagenet": (375, 750, 2000), "text": (100, 200, 1000)}
+NEWS = "data/bbc-news/news.jsonl?text=text&label=label&length=16&test_share=0.5"
+CHANGED = {"text": {"dataset": NEWS, "test_limit": 1100}}
+"""Keys that differ from the job of the arena."""
 TEST = 2000
 PENALTIES = (0.0003, 0.003, 0.03, 0.3)
 TEMPERATURES = tuple(2.0 ** (power / 4) for power in range(-40, 5))
@@ -114,6 +117,7 @@ def loss(head: Pair, data: Pair) -> float:
 
 def measure(name: str) -> Iterator[dict[str, Any]]:
     job, limit = read_job(ROOT / "experiments" / "arena" / f"{name}.toml"), SIZES[name][-1]
+    job = replace(job, base={**job.base, **CHANGED.get(name, {})})
     settings = settings_of(job, "head=lda", limit)
     problem = on_features(build_problem(settings.run), settings)
     assert isinstance(problem.train, Examples)
