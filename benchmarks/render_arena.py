@@ -15,6 +15,7 @@ from subbit.arena.standings import HEADINGS, Standing, cells, standing
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "arena.md"
+PICTURE = ROOT / "docs" / "arena.svg"
 JOBS, RESULTS = ROOT / "experiments" / "arena", ROOT / "benchmarks" / "results" / "arena"
 SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
 
@@ -60,5 +61,11 @@ def rendered_page(text: str, jobs: Path = JOBS, results: Path = RESULTS) -> str:
     return str(SECTIONS["filled"](text, found, {"standings": standings, "tried": tried}))
 
 
-if __name__ == "__main__":
+def main() -> None:
     PAGE.write_text(rendered_page(PAGE.read_text()))
+    found = [standing(RESULTS, job) for job in read_jobs(JOBS).values()]
+    runpy.run_path(str(Path(__file__).with_name("plot_arena.py")))["save_plot"](found, PICTURE)
+
+
+if __name__ == "__main__":
+    main()

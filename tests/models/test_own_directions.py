@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.problems import conv_net, digits_problem, mlp, settings, small_vit
 from torch import Tensor, nn
 
-from subbit.core.errors import ModelError
 from subbit.maps.subspace import Subspace, most_values
 from subbit.models.own_directions import MOST_DIRECTIONS, Mixing, dominant_inputs, place_mixing, share_values
 from subbit.runtime.run import run_job
@@ -107,16 +106,36 @@ def test_wide_layers_have_a_largest_number_of_directions() -> None:
     wide = nn.Sequential(
         nn.Flatten(), nn.Linear(64, 3 * MOST_DIRECTIONS), nn.ReLU(), nn.Linear(3 * MOST_DIRECTIONS, 10)
     )
-    assert most_values(bound(wide).task, "own")[0] == MOST_DIRECTIONS**2
+    assert most_values(bound(wide).task, "own")[0] == MOST_DIRECTIONS**2 + 3 * MOST_DIRECTIONS, "and a bias"
 
 
-def test_without_a_matrix_it_says_what_to_do() -> None:
-    with pytest.raises(ModelError, match="basis=random"):
-        bound(small_vit(), select="backbone: biases")
+def test_a_quarter_of_the_values_moves_biases_and_norms_and_more_where_there_are_no_matrices() -> None:
+    mapped = bound(small_vit(), dimensions=40)
+    vector = np.zeros(mapped.size, np.float32)
+    vector[30:40] = 0.1
+    mapped.write(vector, "trained", 0)
+    flat = mapped.task.flat
+    moved = [
+        name
+        for name, now, then in zip(
+            flat.template.names, flat.template.views(flat.weights), flat.template.views(flat.initial), strict=True
+        )
+        if not torch.equal(now, then)
+    ]
+    assert moved
+    assert all("norm" in name or name.endswith("bias") for name in moved)
+    assert bound(small_vit(), select="backbone: biases", dimensions=40).size == 40
 
 
 def test_the_two_bases_are_different_vectors_on_the_wire() -> None:
     assert bound().vector != bound(basis="random").vector
+
+
+def test_short_biases_share_more_values_than_they_have_weights() -> None:
+    """Every bias and norm of the transformer is shorter than the 100 values that all of them share."""
+    mapped = bound(small_vit(), dimensions=400)
+    mapped.write(np.full(mapped.size, 0.1, np.float32), "trained", 0)
+    assert bool(torch.isfinite(mapped.task.flat.weights).all())
 
 
 def test_it_learns_without_a_byte_more() -> None:

@@ -1,7 +1,7 @@
 """A subspace of the weights, shared by all clients: w = w0 + P z. z = 0 is the start.
 
-`basis=own`: z mixes the inputs that each layer uses most, see `subbit.models.own_directions`. Biases and other vectors
-stay as they are.
+`basis=own`: z mixes the inputs that each layer uses most, see `subbit.models.own_directions`. A quarter of the values
+are for biases and norms, which move as with `basis=random`.
 
 `basis=random`: every weight belongs to one of `dimensions` values of z, drawn from the seed, and moves with it, up or
 down, in units of its own layer:
@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from subbit.codecs import Vector
 from subbit.core.devices import host
-from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
@@ -37,6 +36,9 @@ from subbit.models.own_directions import Mixing, most_directions, place_mixing, 
 from subbit.models.select import find_head
 from subbit.models.subspaced import Piece, Subspaced, place_piece
 from subbit.models.task import Task
+
+VECTOR_SHARE = 4
+"""With `basis=own`, one in so many values outside the head moves biases and norms."""
 
 
 @register("map", "subspace")
@@ -80,26 +82,43 @@ class Span:
         self.runs.append(run)
 
 
-def find_spans(task: Task) -> list[Span]:
-    """Of the weights outside the head, and of the head."""
-    spans, template = [Span(), Span()], task.flat.template
-    head = f"{find_head(task.flat.module)}." if task.classes else None
-    for name, offset, count in zip(template.names, template.offsets, template.counts, strict=True):
-        spans[head is not None and name.startswith(head)].append(slice(offset, offset + count))
+def find_spans(task: Task, basis: str) -> list[Span]:
+    """Of the weights outside the head, of those among them that no direction moves, and of the head."""
+    spans, template = [Span(), Span(), Span()], task.flat.template
+    for each, offset, count in zip(_directions(task, basis), template.offsets, template.counts, strict=True):
+        spans[2 if each is None else 1 if each == 0 else 0].append(slice(offset, offset + count))
     return spans
 
 
 def most_values(task: Task, basis: str) -> tuple[int, int]:
     """How many values there can be outside the head, and in it."""
-    body, head = find_spans(task)
-    return sum(each**2 for each in _directions(task)) if basis == "own" else body.count, head.count
+    matrices, vectors, head = _most(task, basis)
+    return matrices + vectors, head
 
 
-def _directions(task: Task) -> list[int]:
-    """Of each tensor: how many directions it can have. Those of the head have none."""
+def _most(task: Task, basis: str) -> tuple[int, int, int]:
+    body, vectors, head = (span.count for span in find_spans(task, basis))
+    if basis == "own":
+        body = sum(each**2 for each in _directions(task, basis) if each)
+    return body, vectors, head
+
+
+def _directions(task: Task, basis: str) -> list[int | None]:
+    """Of each tensor: how many directions it can have. None for those of the head; with `random` it does not matter."""
     head = f"{find_head(task.flat.module)}." if task.classes else None
     named = zip(task.flat.template.names, task.flat.template.shapes, strict=True)
-    return [0 if head is not None and name.startswith(head) else most_directions(shape) for name, shape in named]
+    return [
+        None if head is not None and name.startswith(head) else most_directions(shape) if basis == "own" else 1
+        for name, shape in named
+    ]
+
+
+def share_widths(piece: SubspaceMap, task: Task) -> list[int]:
+    """How many values each span gets. What one cannot use goes to the other outside the head."""
+    body, vectors, head = _most(task, piece.basis)
+    few = min(piece.dimensions // VECTOR_SHARE, vectors)
+    many = min(piece.dimensions - few, body)
+    return [many, min(piece.dimensions - many, vectors), min(piece.head_dimensions, head)]
 
 
 class Subspace(BoundMap):
@@ -107,11 +126,7 @@ class Subspace(BoundMap):
 
     def __init__(self, piece: SubspaceMap, task: Task) -> None:
         self.task, self.piece = task, piece
-        self._spans = find_spans(task)
-        most, wanted = most_values(task, piece.basis), (piece.dimensions, piece.head_dimensions)
-        self._widths = [min(pair) for pair in zip(wanted, most, strict=True)]
-        if not any(self._widths):
-            raise ModelError("map=subspace basis=own: found no matrix among the trained weights; use basis=random")
+        self._spans, self._widths = find_spans(task, piece.basis), share_widths(piece, task)
         self.size = sum(self._widths)
         self.statistics = task.flat.statistics is not None
         self._network: Subspaced | None = None
@@ -134,7 +149,7 @@ class Subspace(BoundMap):
                 yield from self._mixings(width)
                 first += width
                 continue
-            for rows in span.runs:
+            for rows in span.runs if width else ():
                 columns = slice(first, first + width)
                 if width == span.count:
                     done = sum(run.stop - run.start for run in span.runs if run.stop <= rows.start)
@@ -146,7 +161,8 @@ class Subspace(BoundMap):
     def _mixings(self, width: int) -> Iterator[Mixing]:
         template, first = self.task.flat.template, 0
         matrices = zip(template.offsets, template.views(self.task.flat.initial), strict=True)
-        for (offset, matrix), places in zip(matrices, share_values(_directions(self.task), width), strict=True):
+        most = [each or 0 for each in _directions(self.task, "own")]
+        for (offset, matrix), places in zip(matrices, share_values(most, width), strict=True):
             if len(places):
                 key = derive_key(self.task.seed, "own directions", offset)
                 rows, columns = slice(offset, offset + matrix.numel()), slice(first, first + len(places))

@@ -72,10 +72,10 @@ class Subspaced(Reparametrisation):
 
 
 def place_piece(rows: slice, columns: slice, scales: NDArray[np.float32], key: int, device: torch.device) -> Piece:
-    """A piece on a device; its projection is drawn from the key unless every weight has a value of its own."""
+    """A piece on a device; its projection is drawn from the key unless it has as many weights as values."""
     width, count = columns.stop - columns.start, rows.stop - rows.start
     projection: SignProjection | DeviceProjection | None = None
-    if width < count:
+    if width != count:
         projection = SignProjection(scales, width, key)
         if device.type != "cpu":
             projection = DeviceProjection(projection, device)
