@@ -11,6 +11,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from svg_files import SETTINGS, save_svg
 
 from subbit.arena.standings import Row, Standing
 
@@ -36,14 +37,13 @@ def save_plot(standings: Sequence[Standing], path: Path) -> None:
     found = shown(standings)
     if not found:
         return
-    settings = {"svg.hashsalt": "subbit", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(SETTINGS):
         figure, axes = pyplot.subplots(
             1, len(found), figsize=(5 * len(found), 3.6), layout="constrained", squeeze=False
         )
         for each, panel in zip(found, axes[0], strict=True):
             _draw(panel, each)
-        figure.savefig(path, format="svg", metadata={"Date": None}, facecolor="white")
+        save_svg(figure, path)
         pyplot.close(figure)
 
 

@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
+from svg_files import SETTINGS, save_svg
 
 STYLES: dict[str, tuple[str, str]] = {
     "rice": ("#1f77b4", "-"),
@@ -34,8 +35,7 @@ coincides with range, the 3-wise binary fuse filter with lane.
 
 def save_plot(results: Mapping[str, Any], path: Path) -> None:
     """Write an SVG that depends only on the results, so that it changes only when they do."""
-    settings = {"svg.hashsalt": "subbit", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(SETTINGS):
         figure, (absolute, relative) = pyplot.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
         rows = results["flips"][str(results["headline_size"])]
         _draw(absolute, rows, "bpp")
@@ -56,7 +56,7 @@ def save_plot(results: Mapping[str, Any], path: Path) -> None:
         relative.set(ylabel="multiple of the bound", ylim=(0.7, 3))
         absolute.legend(frameon=False, fontsize=8, ncols=2)
         figure.suptitle(f"{results['headline_size']:,} parameters; the bound knows only how many flips there are")
-        figure.savefig(path, format="svg", metadata={"Date": None}, facecolor="white")
+        save_svg(figure, path)
         pyplot.close(figure)
 
 

@@ -12,14 +12,14 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from svg_files import SETTINGS, save_svg
 
 BLUE, RED = "#1f77b4", "#d62728"
 
 
 def save_plot(results: Mapping[str, Any], path: Path) -> None:
     """Write an SVG that depends only on the results, so that it changes only when they do."""
-    settings = {"svg.hashsalt": "subbit", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context(SETTINGS):
         figure, panels = pyplot.subplots(2, 2, figsize=(10, 6.4), layout="constrained")
         for column, (key, unit) in enumerate((("clients", "clients of the run"), ("parameters", "parameters"))):
             for row, (value, label) in enumerate((("cpu", "CPU seconds of a round"), ("peak_mb", "peak memory, MB"))):
@@ -29,7 +29,7 @@ def save_plot(results: Mapping[str, Any], path: Path) -> None:
                     _draw(axes, results[name], key, value, legend, colour)
                 axes.set(xlabel=unit, ylabel=label)
         panels[0][0].legend(frameon=False)
-        figure.savefig(path, format="svg", metadata={"Date": None}, facecolor="white")
+        save_svg(figure, path)
         pyplot.close(figure)
 
 

@@ -27,6 +27,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "topk": [{"fraction": 0.01}, {"fraction": 0.1}, {"fraction": 1.0}, {"values": "bfloat16"}],
     "ternary": [{"fraction": 0.01}, {"fraction": 0.1}, {"fraction": 1.0}],
     "fedcode": [{"clusters": 2}, {"clusters": 16}, {}],
+    "dyadic": [{}],
     "steps": [{}, {"step": 0.5, "row": 32}, {"step": 100.0}],
 }
 CASES = [(name, options) for name, variants in OPTIONS.items() for options in variants]

@@ -123,6 +123,9 @@ class RunConfig:
     GPUs."""
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """In which the network computes. What is trained and sent stays float32."""
+    products: Literal["auto", "torch", "onednn"] = "auto"
+    """How linear layers are computed on a CPU. `auto`: by oneDNN where torch's own matrix products are slower, on
+    processors that are not Intel's. Changes the last bits of a result."""
     checkpointing: bool = False
     """Compute the activations of blocks again in the backward pass instead of keeping them: less memory, about a third
     more time. Does not change the result."""

@@ -106,7 +106,9 @@ class FeatureSummary:
         lengths = rows.square().sum(0).sqrt()
         rows = rows / torch.where(lengths > 0, lengths, torch.inf)
         correlations = (rows.T @ rows).fill_diagonal_(1.0)
-        if float(self.counts.sum()) - int((self.counts > 0).sum()) >= len(deviations) and bool(lengths.any()):
+        many = float(self.counts.sum()) - int((self.counts > 0).sum()) >= len(deviations)
+        # What is not finite is refused by whoever asked for the statistics.
+        if many and bool(lengths.any()) and bool(correlations.isfinite().all()):
             # So many examples vary in every direction: those that rounding has removed vary by about the floor. Left
             # at zero, they would seem to tell classes apart perfectly.
             floor = len(rows) / (12 * float(lengths[lengths > 0].square().mean()))

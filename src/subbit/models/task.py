@@ -18,6 +18,7 @@ from subbit.data.augment import Augmentation
 from subbit.data.examples import Data, Examples
 from subbit.data.form import Form
 from subbit.models.flat import FlatModel
+from subbit.models.linear_products import fast_products
 from subbit.models.precision import HALVES
 from subbit.models.prefix_cache import PrefixCache
 from subbit.objectives.classes import Classification
@@ -49,6 +50,8 @@ class Task:
     cache: PrefixCache | None = None
     precision: torch.dtype = torch.float32
     """In which the network computes; what is trained is float32."""
+    products: bool = False
+    """Whether linear layers are computed by oneDNN."""
 
     def outputs(self, batch: Examples) -> Any:
         """The outputs of the network as it is written, with the frozen layers from the cache if there is one."""
@@ -58,9 +61,10 @@ class Task:
             return tree_map(_in_float32, self._outputs(batch))
 
     def _outputs(self, batch: Examples) -> Any:
-        if self.cache is not None:
-            return self.cache.outputs(batch)
-        return self.objective.outputs(self.flat.module, batch)
+        with fast_products(self.products):
+            if self.cache is not None:
+                return self.cache.outputs(batch)
+            return self.objective.outputs(self.flat.module, batch)
 
     def loss(self, batch: Examples) -> Tensor:
         """The mean loss of the network as it is written."""
@@ -80,7 +84,8 @@ class Task:
     def prepare(self, data: Data) -> None:
         """Fill the cache for data that will be used in batches as they are."""
         if self.cache is not None and isinstance(data, Examples):
-            self.cache.prepare(data)
+            with fast_products(self.products):
+                self.cache.prepare(data)
 
     def training_batch(self, data: Data, chosen: NDArray[np.int64], key: int) -> Examples:
         batch = data.batch(chosen)
