@@ -5,7 +5,7 @@ which torch has anyway for convolutions, is about twice as fast (docs/performanc
 `torch.nn.functional.linear` and of `torch.addmm` take it, forward and backward, in any module and without a change of
 it. Results differ from torch's own in the last bits, as they do between two processors.
 
-Small products stay with torch: calling oneDNN takes longer than they do. So does what torch computes inside one function,
+Small products stay with torch: calling oneDNN takes longer than they do. So does what torch computes inside one call,
 such as `nn.MultiheadAttention` and LSTMs.
 """
 
