@@ -68,6 +68,7 @@ def test_small_products_and_other_types_stay_with_torch(products: list[tuple[int
     assert small.numel() * 16 < SMALL
     with fast_products(True):
         F.linear(small, torch.randn(16, 16))
+        F.linear(large[:20], torch.randn(1024, 1024))
         F.linear(large.double(), torch.randn(16, 1024).double())
         with torch.autocast("cpu", torch.bfloat16):
             F.linear(large, torch.randn(16, 1024))

@@ -26,6 +26,8 @@ from subbit.core.errors import ConfigError
 
 SMALL = 2_000_000
 """Multiplications; measured."""
+FEW = 64
+"""Rows. With fewer, oneDNN takes longer to arrange the weights than to use them."""
 PLAIN = (Tensor, nn.Parameter)
 """Others, such as quantised weights, know themselves how to multiply."""
 
@@ -114,7 +116,9 @@ class _OneDnn(TorchFunctionMode):
 def _suits(inputs: Any, weight: Any, bias: Any = None) -> bool:
     if not (type(inputs) in PLAIN and type(weight) in PLAIN and (bias is None or type(bias) in PLAIN)):
         return False
-    if inputs.numel() * weight.shape[0] < SMALL or inputs.dim() < 2 or weight.dim() != 2:
+    if inputs.dim() < 2 or weight.dim() != 2 or inputs.numel() < FEW * weight.shape[1]:
+        return False
+    if inputs.numel() * weight.shape[0] < SMALL:
         return False
     if not (inputs.dtype == weight.dtype == torch.float32) or (bias is not None and bias.dim() != 1):
         return False
