@@ -10,7 +10,7 @@ from torch import Tensor
 
 from subbit.core.errors import ConfigError
 from subbit.models import linear_products
-from subbit.models.linear_products import SMALL, choose_products, fast_products
+from subbit.models.linear_products import SMALL, Products, choose_products, fast_products
 from subbit.runtime.run import run_job
 
 CPU = torch.device("cpu")
@@ -77,6 +77,18 @@ def test_small_products_and_other_types_stay_with_torch(products: list[tuple[int
         F.linear(large, torch.randn(16, 1024))
         torch.addmm(torch.randn(16), large, torch.randn(1024, 16))
     F.linear(large, torch.randn(16, 1024))
+    assert products == [(2048, 1024, 16)] * 2
+
+
+def test_shapes_without_large_products_are_left_alone(products: list[tuple[int, ...]]) -> None:
+    chosen, large, small = Products(True), torch.randn(2048, 1024), torch.randn(4, 16)
+    for _ in range(2):
+        with chosen.of(small.shape):
+            F.linear(small, torch.randn(16, 16))
+        with chosen.of(large.shape):
+            F.linear(large, torch.randn(16, 1024))
+    with chosen.of(small.shape):
+        F.linear(large, torch.randn(16, 1024))
     assert products == [(2048, 1024, 16)] * 2
 
 

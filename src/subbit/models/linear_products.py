@@ -11,8 +11,8 @@ such as `nn.MultiheadAttention` and LSTMs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,29 @@ PLAIN = (Tensor, nn.Parameter)
 
 def fast_products(enabled: bool) -> AbstractContextManager[Any]:
     return _OneDnn() if enabled else nullcontext()
+
+
+class Products:
+    """Linear layers by oneDNN, if `enabled`, for whatever shapes have a product that is large enough.
+
+    Watching for products takes time in every call of torch. Whether there are any depends on the shapes alone, so where
+    there was none, it is left out from then on.
+    """
+
+    def __init__(self, enabled: bool = False) -> None:
+        self._enabled = enabled
+        self._useless: set[Hashable] = set()
+
+    @contextmanager
+    def of(self, shapes: Hashable | None) -> Iterator[None]:
+        """`shapes`: whatever decides which products there are; none: that is not known."""
+        if not self._enabled or shapes in self._useless:
+            yield
+            return
+        with _OneDnn() as watching:
+            yield
+        if not watching.used and shapes is not None:
+            self._useless.add(shapes)
 
 
 def choose_products(name: str, device: torch.device) -> bool:
@@ -104,11 +127,15 @@ def _differentiable(left: Tensor, right: Tensor) -> Tensor:
 
 
 class _OneDnn(TorchFunctionMode):
+    used = False
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.linear and _suits(*args, **(kwargs or {})):
+            self.used = True
             inputs, weight, *bias = args
             return _apply(inputs, weight, bias[0] if bias else (kwargs or {}).get("bias"))
         if func is torch.addmm and not kwargs and len(args) == 3 and _suits(args[1], args[2].t(), args[0]):
+            self.used = True
             return _apply(args[1], args[2].t(), args[0])
         return func(*args, **(kwargs or {}))
 

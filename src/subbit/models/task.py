@@ -18,7 +18,7 @@ from subbit.data.augment import Augmentation
 from subbit.data.examples import Data, Examples
 from subbit.data.form import Form
 from subbit.models.flat import FlatModel
-from subbit.models.linear_products import fast_products
+from subbit.models.linear_products import Products
 from subbit.models.precision import HALVES
 from subbit.models.prefix_cache import PrefixCache
 from subbit.objectives.classes import Classification
@@ -50,8 +50,8 @@ class Task:
     cache: PrefixCache | None = None
     precision: torch.dtype = torch.float32
     """In which the network computes; what is trained is float32."""
-    products: bool = False
-    """Whether linear layers are computed by oneDNN."""
+    products: Products = field(default_factory=Products)
+    """How linear layers are computed."""
 
     def outputs(self, batch: Examples) -> Any:
         """The outputs of the network as it is written, with the frozen layers from the cache if there is one."""
@@ -61,7 +61,8 @@ class Task:
             return tree_map(_in_float32, self._outputs(batch))
 
     def _outputs(self, batch: Examples) -> Any:
-        with fast_products(self.products):
+        shapes = (*(tensor.shape for tensor in batch.tensors().values()), batch.rows is None, torch.is_grad_enabled())
+        with self.products.of(shapes):
             if self.cache is not None:
                 return self.cache.outputs(batch)
             return self.objective.outputs(self.flat.module, batch)
@@ -84,7 +85,7 @@ class Task:
     def prepare(self, data: Data) -> None:
         """Fill the cache for data that will be used in batches as they are."""
         if self.cache is not None and isinstance(data, Examples):
-            with fast_products(self.products):
+            with self.products.of(None):
                 self.cache.prepare(data)
 
     def training_batch(self, data: Data, chosen: NDArray[np.int64], key: int) -> Examples:
