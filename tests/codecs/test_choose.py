@@ -11,6 +11,7 @@ from test_context import DRIFTS, flips_of_a_drift, shared_of
 
 from subbit.codecs.codec import Shared
 from subbit.codecs.context import Context
+from subbit.codecs.near import Near
 from subbit.codecs.packed import Packed, pack_bits
 from subbit.codecs.ranged import Range, RangePrior
 from subbit.codecs.rice import Rice
@@ -27,7 +28,7 @@ SLACK = 4
 def test_flips_are_as_small_as_the_best(values: np.ndarray, informed: bool) -> None:
     shared = shared_of(values.size) if informed else Shared(values.size)
     data = check_roundtrip(Flips(), values, shared)
-    codecs = [Packed(), Rice(), Range(), Range(adaptive=True), *([Context()] if informed else [])]
+    codecs = [Packed(), Rice(), Range(), Range(adaptive=True), *([Context(), Near()] if informed else [])]
     smallest = min(len(codec.encode(pack_bits(values), shared)) for codec in codecs)
     assert len(data) <= (1 + smallest + SLACK if values.any() else 0)
 
@@ -55,9 +56,9 @@ def test_no_flips_cost_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("drift", "chosen"),
-    [("dense N(0, .1)", Context.number), ("10% N(0, 1)", Context.number), ("dense N(0, 1)", Context.number)],
+    [("dense N(0, .1)", Near.number), ("10% N(0, 1)", Context.number), ("dense N(0, 1)", Context.number)],
 )
-def test_flips_of_a_drift_choose_the_context(drift: str, chosen: int) -> None:
+def test_flips_of_a_drift_choose_their_distance(drift: str, chosen: int) -> None:
     assert drift in DRIFTS
     flips, shared = flips_of_a_drift(drift, 50_000, key=5)
     assert check_roundtrip(Flips(), flips, shared)[0] == chosen

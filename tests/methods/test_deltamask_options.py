@@ -35,7 +35,7 @@ def run(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "values",
     [
-        *({"codec": codec} for codec in ("rice", "range", "context", "packed")),
+        *({"codec": codec} for codec in ("rice", "range", "context", "near", "packed")),
         *({"codec": codec, "bits": 32} for codec in ("bfuse", "xor")),
         {"codec": "bfuse", "bits": 32, "arity": 3, "container": "png"},
         {"codec": "xor", "bits": 32, "container": "raw"},

@@ -199,7 +199,7 @@ def test_a_mask_needs_weights() -> None:
         method_of(select="all: biases")
 
 
-@pytest.mark.parametrize("codec", ["context", "range-prior", "bfuse", "eden"])
+@pytest.mark.parametrize("codec", ["context", "near", "range-prior", "bfuse", "eden"])
 def test_a_codec_that_needs_a_shared_draw_or_loses_bits_is_refused(codec: str) -> None:
     with pytest.raises(ConfigError, match=f"codec='{codec}'"):
         settings(method="fedmask", codec=codec)

@@ -11,6 +11,7 @@ from subbit.codecs import eden as eden
 from subbit.codecs import filters as filters
 from subbit.codecs import int8 as int8
 from subbit.codecs import klms as klms
+from subbit.codecs import near as near
 from subbit.codecs import packed as packed
 from subbit.codecs import qsgd as qsgd
 from subbit.codecs import ranged as ranged

@@ -104,12 +104,21 @@ class _DistanceModel:
 @cache
 def _tables() -> tuple[NDArray[np.int16], NDArray[np.uint8]]:
     """(logit of the upper 16 bits, context of a distance)"""
-    middles = 2 * np.arange(1 << 16, dtype=np.uint64) + np.uint64(1)
-    logits = (_logarithm(middles) - _logarithm(np.uint64(1 << 17) - middles)).astype(np.int16)
-    distances = np.arange(2 * int(logits.max()) + 1)
+    return logit_table(16), context_of_distance()
+
+
+def logit_table(bits: int) -> NDArray[np.int16]:
+    """Logits of the upper bits of a threshold or uniform, at most 16 of them."""
+    middles = 2 * np.arange(1 << bits, dtype=np.uint64) + np.uint64(1)
+    return (_logarithm(middles) - _logarithm(np.uint64(2 << bits) - middles)).astype(np.int16)
+
+
+def context_of_distance() -> NDArray[np.uint8]:
+    """For every distance that logits of 16 bits can have."""
+    distances = np.arange(2 * int(logit_table(16).max()) + 1)
     octaves = np.array([int(distance).bit_length() - 1 for distance in distances])
     quarters = 4 * (octaves - 4) + (distances >> np.maximum(octaves - 2, 0)) % 4 + 1
-    return logits, np.where(distances < NEAREST, 0, quarters).astype(np.uint8)
+    return np.where(distances < NEAREST, 0, quarters).astype(np.uint8)
 
 
 def _logarithm(values: NDArray[np.uint64]) -> NDArray[np.int64]:

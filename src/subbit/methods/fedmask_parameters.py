@@ -89,7 +89,7 @@ class MaskedLocal(Local):
 
 def carries_bits_alone(codec: Any) -> bool:
     """Exact codecs that need no shared draw or prior."""
-    return bool(codec.kind is Kind.BITS and codec.exact and codec.name not in ("context", "range-prior"))
+    return bool(codec.kind is Kind.BITS and codec.exact and codec.name not in ("context", "near", "range-prior"))
 
 
 @dataclass(frozen=True)
