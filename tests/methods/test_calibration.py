@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 
 from subbit.core.errors import ConfigError
 from subbit.data.examples import Examples
-from subbit.local.calibration import UNSEEN, Calibrated, class_shift
+from subbit.local.calibration import UNSEEN, Calibrated, class_shift, diversity
+from subbit.models.task import Turn
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from tests.problems import digits_problem, mlp, settings
@@ -90,3 +91,44 @@ def test_what_it_cannot_be_combined_with() -> None:
     ]:
         with pytest.raises(ConfigError, match=message):
             Workplace(digits_problem(mlp(64)), settings(**words, calibrate=True)).method("main")
+
+
+def test_diversity_by_hand() -> None:
+    """Two classes of ten in equal parts: log 2 / log 10."""
+    assert diversity(torch.tensor([3, 3, 7, 7]), 10) == pytest.approx(math.log(2) / math.log(10))
+    assert diversity(torch.arange(10), 10) == pytest.approx(1.0)
+    assert diversity(torch.tensor([4, 4]), 10) == 0.0
+
+
+def test_a_client_with_one_class_changes_nothing() -> None:
+    labels = digits_problem(mlp(64)).train.labels
+    assert labels is not None
+    parts = [np.flatnonzero(labels.numpy() == client)[:40] for client in range(10)]
+    common = {"method": "subbit", "head": "lda", "clients": 10, "rounds": 2}
+    summary = run_job(digits_problem(mlp(64), parts), settings(**common)).summary
+    assert summary["accuracy"] == summary["accuracy_before"]
+
+
+def test_shares_of_classes_come_with_the_head() -> None:
+    """24 examples of class 0 and 6 each of nine others: shares 24.5 / 83 and 6.5 / 83, times 10 classes, in eighths.
+
+    They are on the wire, so that a client that has only received frames knows them.
+    """
+    labels = digits_problem(mlp(64)).train.labels
+    assert labels is not None
+    chosen = np.concatenate([np.flatnonzero(labels.numpy() == each)[: 6 if each else 24] for each in range(10)])
+    problem = digits_problem(mlp(64), np.array_split(np.random.default_rng(0).permutation(chosen), 4))
+    made = settings(method="subbit", head="lda", clients=4, rounds=1)
+    server = Workplace(problem, made)
+    method = server.method("head")
+    accumulator = method.accumulator()
+    for client in range(4):
+        update = method.train(None, problem.client_data(client), Turn(0, client, {}))
+        method.accumulate(accumulator, None, update.payloads, update.examples, 0, client)
+    head = method.step(method.start(), accumulator, 0)["head"]
+    node = Workplace(problem, made)
+    node.write_head(node.unpack_head(server.pack_head(np.asarray(head))))
+    expected = [round(8 * math.log(share / 83 * 10)) / 8 for share in (24.5, *[6.5] * 9)]
+    assert node.method("main").task.log_shares.tolist() == expected
+    calibrated = Calibrated(node.method("main").task, labels[chosen])
+    assert calibrated.shift.tolist() == pytest.approx([0.0] * 10, abs=0.07)

@@ -66,7 +66,7 @@ def test_a_loss_is_not_a_part_of_the_method_though_codec_and_size_are_the_same()
 
 def test_a_fitted_head_is_not_a_broadcast_though_codec_and_size_are_the_same() -> None:
     workplace = two_phases()
-    head = np.arange(workplace.method("head").size, dtype=np.float32)
+    head = np.arange(workplace.method("head").size + 10, dtype=np.float32)
     assert np.array_equal(workplace.unpack_head(workplace.pack_head(head)), head)
     part = Part("head", make_codec("dyadic"), head.size)
     broadcasts: list[Channel] = [channel_of(workplace.method(phase), phase, part) for phase in ("head", "main")]  # type: ignore[arg-type]

@@ -1,17 +1,24 @@
 """Local training on a client's own mix of classes, without learning that mix.
 
-A client that has only cats learns to say "cat". Let c have the share q_c of the client's examples, and 1 / C of all. If
-p(x | c) is the same everywhere, the client's own posterior is that of all clients times q_c C, up to a factor. So
+A client that has only cats learns to say "cat". Let c have the share q_c of the client's examples, and p_c of all. If
+p(x | c) is the same everywhere, the client's own posterior is that of all clients times q_c / p_c, up to a factor. So
 
-    loss = cross entropy of (logits + log(q_c C))
+    loss = cross entropy of (logits + log(q_c / p_c))
 
 has the same minimum on every client, whatever its mix: the term explains the mix, and the network need not. (Logit
 adjustment: Menon et al., "Long-tail learning via logit adjustment", ICLR 2021. In federated learning: Zhang et al.,
 "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022.) It is for one network for all
-clients; a personal one should know its client's mix.
+clients; a personal one should know its client's mix. The shares p_c come with the fitted head; where no head is
+fitted, they are taken as equal.
+
+What is left to learn for a client is at most the entropy of its mix: one with a single class knows nothing of what
+tells classes apart, and its gradients are next to nothing. Adam makes steps of full length of them all the same. So the
+change of a client counts by its `diversity`.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -35,12 +42,27 @@ def class_shift(labels: Tensor, classes: int) -> Tensor:
     return torch.log(counts / counts.sum() * len(counts))
 
 
+def diversity(labels: Tensor, classes: int) -> float:
+    """The entropy of the client's mix of classes, as a share of that of all classes in equal parts.
+
+    >>> round(diversity(torch.tensor([0, 0, 1, 1]), 4), 3), diversity(torch.tensor([2, 2]), 4)
+    (0.5, 0.0)
+    """
+    shares = torch.bincount(labels.reshape(-1), minlength=classes).double()
+    shares = shares[shares > 0] / shares.sum()
+    return float(-(shares * shares.log()).sum()) / math.log(max(classes, len(shares), 2)) + 0.0
+
+
 class Calibrated:
     """The loss of a batch with logits that account for the client's own mix of classes."""
 
     def __init__(self, task: Task, labels: Tensor) -> None:
         self.task = task
-        self.shift = class_shift(labels, task.classes).to(task.flat.device)
+        self.diversity = diversity(labels, task.classes)
+        shift = class_shift(labels, task.classes)
+        if len(task.log_shares) == len(shift):
+            shift = shift - task.log_shares
+        self.shift = shift.to(task.flat.device)
 
     @classmethod
     def of(cls, task: Task, data: Data) -> Calibrated | None:

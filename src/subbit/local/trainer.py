@@ -107,8 +107,12 @@ class Trainer:
             guarded = self.local.guard and len(data)
             guard = Guard.of(self.task, self.map, there, data, turn, calibrated) if guarded else None
             went_back = guard is not None and self.local.guard == "start" and guard.go_back(there)
+            before = there.detach().clone() if calibrated is not None else None
             loss = train_locally(self.task, self.local, self.map.network, there, data, turn, hooks)
             halvings = None if guard is None else guard.shorten(there)
+            if calibrated is not None and before is not None:
+                with torch.no_grad():
+                    there.copy_(torch.lerp(before, there, calibrated.diversity))
             self.regulariser.end(self.task, there, turn)
         if self.mechanism is not None:
             return {"noise_multiplier": self.mechanism.noise_multiplier(len(data))}

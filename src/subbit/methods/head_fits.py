@@ -62,10 +62,30 @@ class Fit(ABC):
     @abstractmethod
     def head(self, accumulator: WeightedMean) -> Any: ...
 
+    def log_shares(self, accumulator: WeightedMean) -> Any:
+        """Of the classes among all clients, as far as they said; equal ones otherwise."""
+        return np.zeros(self.task.classes, dtype=np.float32)
+
 
 def _weight_and_bias(vector: Tensor, head: nn.Linear) -> tuple[Tensor, Tensor]:
     size = head.weight.numel()
     return vector[:size].view_as(head.weight), vector[size:]
+
+
+SHARE_STEP = 0.125
+"""Of a logarithm: shares are right within 7%, in a few bits each."""
+RARE = 0.5
+"""Examples of each class that are counted besides: one that nobody has may still exist."""
+
+
+def log_shares(counts: Any) -> Any:
+    """log(p_c C) for shares p_c of the classes, rounded.
+
+    >>> log_shares(np.array([60.0, 20.0])).tolist()
+    [0.375, -0.625]
+    """
+    shares = (np.asarray(counts, dtype=np.float64) + RARE) / (np.sum(counts) + RARE * len(counts))
+    return as_float32(np.round(np.log(shares * len(shares)) / SHARE_STEP) * SHARE_STEP)
 
 
 class Probe(Fit):
@@ -130,6 +150,9 @@ class Discriminant(Fit):
             weight, bias = rounded_head(statistics, weight, bias)
         return head_vector(self.task, weight, bias)
 
+    def log_shares(self, accumulator: WeightedMean) -> Any:
+        return log_shares(accumulator.sum[: self.task.classes])
+
 
 class CodedDiscriminant(Fit):
     """The same head from fewer bytes."""
@@ -171,6 +194,9 @@ class CodedDiscriminant(Fit):
         # Rounding adds noise to all eigenvalues: 2 sqrt(D) times that of one correlation, the mean over the clients.
         noise = self.error / math.sqrt(3 * accumulator.weight)
         return self.exact.head(accumulator, 2 * math.sqrt(self.method.head.in_features) * noise)
+
+    def log_shares(self, accumulator: WeightedMean) -> Any:
+        return self.exact.log_shares(accumulator)
 
 
 class FactoredDiscriminant(Fit):
@@ -218,6 +244,9 @@ class FactoredDiscriminant(Fit):
 
     def head(self, accumulator: WeightedMean) -> Any:
         return self.exact.head(accumulator)
+
+    def log_shares(self, accumulator: WeightedMean) -> Any:
+        return self.exact.log_shares(accumulator)
 
 
 COUNTS_ROW = 64

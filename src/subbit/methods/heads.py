@@ -52,7 +52,8 @@ class HeadParameters:
 
 
 class HeadMethod(Method[HeadParameters]):
-    """The state is one vector: the head's weight and bias in the flat model's order. Nothing is broadcast."""
+    """The state is one vector: the head's weight and bias in the flat model's order, then log(p_c C) for the shares p_c
+    of the classes, which clients need to account for their own (`subbit.local.calibration`). Nothing is broadcast."""
 
     paper = "000"
     sends_down = "nothing"
@@ -83,7 +84,7 @@ class HeadMethod(Method[HeadParameters]):
         return None
 
     def start(self) -> State:
-        return {"head": host(self.task.flat.weights).copy()}
+        return {"head": np.concatenate([host(self.task.flat.weights), np.zeros(self.task.classes, dtype=np.float32)])}
 
     def broadcast(self, state: State, round_number: int) -> Payloads:
         return {}
@@ -105,11 +106,12 @@ class HeadMethod(Method[HeadParameters]):
     def step(self, state: State, accumulator: WeightedMean, round_number: int) -> State:
         if not accumulator.weight:
             return state  # No examples, so there is no mean head.
-        return {"head": self.fit.head(accumulator)}
+        return {"head": np.concatenate([self.fit.head(accumulator), self.fit.log_shares(accumulator)])}
 
     def write_network(self, state: State, network: str, key: int) -> None:
         with torch.no_grad():
-            self.task.flat.weights.copy_(torch.from_numpy(as_float32(np.asarray(state["head"]))))
+            head = np.asarray(state["head"])[: self.size]
+            self.task.flat.weights.copy_(torch.from_numpy(as_float32(head)))
 
     def features(self, data: Data) -> tuple[Tensor, Tensor]:
         """The head's inputs for all examples, with the whole network in evaluation mode, and the labels."""

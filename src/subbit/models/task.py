@@ -50,6 +50,8 @@ class Task:
     cache: PrefixCache | None = None
     precision: torch.dtype = torch.float32
     """In which the network computes; what is trained is float32."""
+    log_shares: Tensor = field(default_factory=lambda: torch.zeros(0))
+    """log(p_c C) for the share p_c of every class among all clients, known once the head is fitted. 0: all equal."""
     products: Products = field(default_factory=Products)
     """How linear layers are computed."""
 

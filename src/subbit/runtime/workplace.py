@@ -114,6 +114,7 @@ class Workplace:
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}
         self._cache = PrefixCache(self.module, problem.objective)
+        self._log_shares = torch.zeros(problem.classes)
         head_names: set[str] = set()
         if self.fits_head:
             head_flat = FlatModel(self.module, "head", run.batchnorm)
@@ -183,6 +184,7 @@ class Workplace:
             augmentation=None if run.augment is None else Augmentation(run.augment),
             cache=self._cache,
             precision=PRECISIONS[run.precision],
+            log_shares=self._log_shares,
             products=Products(choose_products(run.products, self.device)),
         )
 
@@ -220,14 +222,17 @@ class Workplace:
     # Fitted head.
 
     def write_head(self, head: NDArray[np.float32] | None) -> None:
-        """Write a fitted head into the module, whichever buffer holds its parameters, and into the common start."""
+        """Write a fitted head into the module, whichever buffer holds its parameters, and into the common start. The
+        shares of the classes come with it."""
         if head is None or self.head_template is None:
             return
         flat = self._methods["main"].task.flat
         start = dict(zip(flat.template.names, flat.template.views(flat.initial), strict=True))
+        weights, shares = np.split(head, [self.head_template.size])
+        self._log_shares.copy_(torch.from_numpy(shares))
         with torch.no_grad():
             for name, values in zip(
-                self.head_template.names, self.head_template.views(torch.from_numpy(head)), strict=True
+                self.head_template.names, self.head_template.views(torch.from_numpy(weights)), strict=True
             ):
                 self.module.get_parameter(name).copy_(values)
                 if name in start:
@@ -244,7 +249,7 @@ class Workplace:
         """The head is not a part of the method; it has its own names and size."""
         if self.head_template is None:
             raise ConfigError("this job fits no head")
-        part = Part("head", make_codec("dyadic"), self.head_template.size)
+        part = Part("head", make_codec("dyadic"), self.head_template.size + self.problem.classes)
         return Channel(part, self.head_template.digest(f"{self.job}/main/head"))
 
     # Evaluation.
