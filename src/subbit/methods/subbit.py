@@ -10,7 +10,7 @@ Our own method; docs/flagship.md has the experiments behind it.
     down     E(z - held): what receivers hold follows z, and what one broadcast loses is in the next one
 
 A shorter vector loses less than fewer bits on a longer one. Relative to what a layer computes already, a step means the
-same on every network: at a rate of 0.0015 it changes the response along a direction by 0.15%. The server's momentum
+same on every network: at a rate of 0.005 it changes the response along a direction by 0.5%. The server's momentum
 costs no byte and takes the place of more rounds. The noise of one bit averages out over clients (up) and over rounds
 (down).
 
@@ -39,11 +39,14 @@ HEAD_SHARE = 3
 """One in so many values of a budget is for the head."""
 
 
+DIMENSIONS = SubspaceMap(basis="own", dimensions=8192)
+
+
 @dataclass(frozen=True)
 class SubbitParameters:
-    map: SubspaceMap = SubspaceMap(basis="own")
+    map: SubspaceMap = DIMENSIONS
     local: LocalWeights = LocalWeights(
-        batch_size=32, learning_rate=0.0015, schedule="cosine", guard="start", calibrate=True
+        batch_size=32, learning_rate=0.005, schedule="cosine", guard="start", calibrate=True
     )
     up: VectorUp = VectorUp(codec=Eden(bits=1.0))
     down: VectorDown = VectorDown(codec=Eden(bits=1.0))
@@ -62,8 +65,8 @@ class SubbitParameters:
             eden = isinstance(self.up.codec, Eden) and isinstance(self.down.codec, Eden)
             require(eden, f"{name}={budget}: needs codec=eden and down_codec=eden, whose length is known")
             plain = (self.map.dimensions, self.map.head_dimensions) == (
-                SubspaceMap.dimensions,
-                SubspaceMap.head_dimensions,
+                DIMENSIONS.dimensions,
+                DIMENSIONS.head_dimensions,
             )
             require(plain, f"{name}={budget}: decides dimensions and head_dimensions; leave these out")
 
