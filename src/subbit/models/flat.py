@@ -146,9 +146,9 @@ class FlatModel:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def gradient_pieces(self, loss: Tensor) -> list[Tensor]:
-        """The gradient of the loss as a list of vectors, one per parameter, without a copy into `gradient`."""
+        """The gradient of the loss by parameter, without a copy into `gradient`."""
         pieces = zip(self._gradients(loss), self._gradient_views, strict=True)
-        return [(torch.zeros_like(view) if found is None else found).reshape(-1) for found, view in pieces]
+        return [torch.zeros_like(view) if found is None else found for found, view in pieces]
 
     def _gradients(self, loss: Tensor) -> list[Tensor | None]:
         """By parameter, as autograd hands them over if there is no gradient to add to."""
