@@ -143,5 +143,9 @@ class Preprocess(nn.Module):
                 raise DataError(
                     f"found mean and std of {len(numbers)} channels for images of {needed}; need 1 or {needed}"
                 )
-        images = images.expand(-1, needed, -1, -1)
-        return (images - self.mean).div_(self.std) if self._shifts else images
+        if found != needed:
+            images = images.expand(-1, needed, -1, -1)
+        if not self._shifts:
+            return images
+        # In place where the memory is ours: repeated channels share it.
+        return (images.sub_(self.mean) if found == needed else images - self.mean).div_(self.std)

@@ -7,7 +7,8 @@ copied, since matrix products may round by the place of their first value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from subbit.core.registry import is_ours
 from subbit.data.batches import Preprocess
-from subbit.data.examples import Data, Examples
+from subbit.data.examples import Data, Examples, Inputs
 from subbit.models.classifier import Classifier
 from subbit.models.small import SmallNetwork
 from subbit.models.task import Task
@@ -84,25 +85,20 @@ def _groups(data: Examples, drawn: Drawn) -> Iterator[list[NDArray[np.int64]]]:
 
 def _parts(examples: Examples, lengths: list[int]) -> Iterator[Examples]:
     """The examples in parts of these lengths, which share their memory."""
-    inputs = {name: _split(tensor, lengths) for name, tensor in examples.tensors().items()}
-    labels, rows = _split(examples.labels, lengths), None if examples.rows is None else _split(examples.rows, lengths)
-    stop = 0
-    for place, length in enumerate(lengths):
-        start, stop = stop, stop + length
-        named = {name: _aligned(parts[place]) for name, parts in inputs.items()}
-        yield Examples.unchecked(
-            named[""] if isinstance(examples.inputs, Tensor) else named,
-            _aligned(labels[place]),
-            examples.owners and examples.owners[start:stop],
-            None if rows is None else rows[place],
-        )
+    named = {name: _split(tensor, lengths) for name, tensor in examples.tensors().items()}
+    several = (dict(zip(named, parts, strict=True)) for parts in zip(*named.values(), strict=True))
+    inputs: Iterable[Inputs] = named[""] if isinstance(examples.inputs, Tensor) else several
+    nothing = [None] * len(lengths)
+    ends = list(accumulate(lengths, initial=0))
+    owners = examples.owners and [examples.owners[start:stop] for start, stop in pairwise(ends)]
+    rows = examples.rows if examples.rows is None else _split(examples.rows, lengths)
+    labels = _split(examples.labels, lengths)
+    return map(Examples.unchecked, inputs, labels, owners or nothing, rows or nothing)
 
 
-def _split(tensor: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
-    parts: tuple[Tensor, ...] = torch.split(tensor, lengths)
-    return parts
-
-
-def _aligned(part: Tensor) -> Tensor:
-    """Floats where memory of their own would begin; whole numbers never enter a matrix product."""
-    return part.clone() if part.is_floating_point() and part.data_ptr() % ALIGNMENT else part
+def _split(tensor: Tensor, lengths: list[int]) -> Sequence[Tensor]:
+    """Floats begin where memory of their own would; whole numbers never enter a matrix product."""
+    parts: Sequence[Tensor] = torch.split(tensor, lengths)
+    if not tensor.is_floating_point():
+        return parts
+    return [part.clone() if part.data_ptr() % ALIGNMENT else part for part in parts]

@@ -144,8 +144,8 @@ def train_locally(
     optimizer = hooks.optimizer or settings.make_optimizer(trained)
     take_step: Callable[[], object] = optimizer.step
     whole = scale is not None or _needs_whole_gradient(settings, hooks)
+    pieces: list[Tensor] = []
     if in_place and not whole and isinstance(optimizer, BlockedAdam | BlockedSgd):
-        pieces: list[Tensor] = []
         compute, take_step = partial(_backward_in_pieces, task, objective, pieces), partial(optimizer.step, pieces)
     base_rates = [group["lr"] for group in optimizer.param_groups]
 
@@ -190,6 +190,7 @@ def train_locally(
                 if settings.gradient_clip is not None:
                     torch.nn.utils.clip_grad_norm_(trained, settings.gradient_clip)
                 take_step()
+                pieces.clear()  # The next gradient takes this memory, which is in the processor's cache.
                 if hooks.constrain is not None:
                     with torch.no_grad():
                         hooks.constrain(trained)
