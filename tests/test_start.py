@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from subbit.core import own_components
+from subbit.core.garbage import uncollected
 from subbit.report.catalogue import KINDS
 
 ROOT = Path(__file__).parents[1]
@@ -124,3 +126,19 @@ assert "_dynamo" in kept.__code__.co_filename, kept.__code__.co_filename
 def test_torch_handles_its_compiler_as_always_once_that_is_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", COMPILER], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_nothing_is_collected_while_modules_are_imported() -> None:
+    before = gc.get_freeze_count()
+    with uncollected():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > before
+    gc.unfreeze()
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled()  # Who disabled it before wants it so.
+    finally:
+        gc.enable()

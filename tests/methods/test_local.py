@@ -12,9 +12,10 @@ from torch import Tensor
 
 from subbit.core.errors import ConfigError
 from subbit.core.randomness import derive_key, torch_generator
-from subbit.local.blocked import BLOCK, BlockedAdam, BlockedSgd
+from subbit.local.blocked import BlockedAdam, BlockedSgd
 from subbit.local.optimizers import Adam, Sgd
 from subbit.local.training import Hooks, Local, TrainingError, train_locally
+from subbit.local.vector_blocks import BLOCK, Blocks
 from subbit.methods.method import Turn
 from subbit.models.flat import FlatModel
 from subbit.models.reparametrisation import Identity
@@ -104,6 +105,24 @@ def test_options_that_torch_would_refuse_in_the_turn_are_refused_at_once(make: A
         make(**values)
 
 
+def in_pieces(gradient: Tensor) -> list[Tensor]:
+    """A vector, a matrix whose memory is not in order, and a last piece that may be long or empty."""
+    third = len(gradient) // 3
+    matrix = gradient[third : third + third // 2 * 2].reshape(2, -1)
+    return [gradient[:third], matrix.t().contiguous().t(), gradient[third + third // 2 * 2 :]]
+
+
+def test_short_pieces_share_a_block_and_long_ones_are_parted() -> None:
+    vector, pieces = torch.zeros(37), [torch.zeros(size) for size in (2, 3, 4, 25, 3)]
+    blocks = list(Blocks(10).of((vector,), pieces))
+    assert [block.pieces for block, _ in blocks] == [slice(0, 3), *[slice(3, 4)] * 3, slice(4, 5)]
+    assert [len(block.vectors[0]) for block, _ in blocks] == [9, 10, 10, 5, 3]
+    for block, gradient in blocks:
+        block.vectors[0].add_(1)
+        assert [part.shape for part in gradient] == [view.shape for view in block.views[0]]
+    assert torch.equal(vector, torch.ones(37))
+
+
 def check_equal(both: tuple[Tensor, Tensor], ours: Any, torchs: torch.optim.Optimizer) -> None:
     """Five steps with the same gradients, of very different sizes."""
     size = both[0].numel()
@@ -116,7 +135,7 @@ def check_equal(both: tuple[Tensor, Tensor], ours: Any, torchs: torch.optim.Opti
             both[0].grad = gradient.clone()
             ours.step()
         else:
-            ours.step([gradient[: size // 3], gradient[size // 3 :]])
+            ours.step(in_pieces(gradient))
     assert torch.equal(*both)
     kept, expected = ours.state[both[0]], torchs.state[both[1]]
     assert set(kept) == set(expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from subbit.core.errors import ConfigError
 from subbit.models import linear_products
-from subbit.models.linear_products import SMALL, Products, choose_products, fast_products
+from subbit.models.linear_products import SMALL, choose_products, fast_products
 from subbit.runtime.run import run_job
 
 CPU = torch.device("cpu")
@@ -80,18 +82,6 @@ def test_small_products_and_other_types_stay_with_torch(products: list[tuple[int
     assert products == [(2048, 1024, 16)] * 2
 
 
-def test_shapes_without_large_products_are_left_alone(products: list[tuple[int, ...]]) -> None:
-    chosen, large, small = Products(True), torch.randn(2048, 1024), torch.randn(4, 16)
-    for _ in range(2):
-        with chosen.of(small.shape):
-            F.linear(small, torch.randn(16, 16))
-        with chosen.of(large.shape):
-            F.linear(large, torch.randn(16, 1024))
-    with chosen.of(small.shape):
-        F.linear(large, torch.randn(16, 1024))
-    assert products == [(2048, 1024, 16)] * 2
-
-
 def test_rows_do_not_depend_on_the_other_rows() -> None:
     """What the cache of frozen layers needs to be exact for all batch sizes."""
     torch.manual_seed(0)
@@ -99,6 +89,29 @@ def test_rows_do_not_depend_on_the_other_rows() -> None:
     with fast_products(True):
         whole = F.linear(rows, weight)
         assert all(torch.equal(F.linear(rows[:count], weight), whole[:count]) for count in (2, 5, 17, 32, 33))
+
+
+def test_attention_of_torch_is_one_call_and_stays_with_torch(products: list[tuple[int, ...]]) -> None:
+    layer, rows = torch.nn.MultiheadAttention(256, 4), torch.randn(64, 4, 256)
+    with fast_products(True):
+        layer(rows, rows, rows)
+        assert not products
+        F.linear(rows, torch.randn(256, 256))
+    assert products == [(64, 4, 256, 256)]
+
+
+def test_the_functions_are_replaced_for_one_thread_and_only_inside(products: list[tuple[int, ...]]) -> None:
+    own, large, weight = (F.linear, torch.addmm), torch.randn(2048, 1024), torch.randn(16, 1024)
+    with fast_products(True), fast_products(True):
+        other = threading.Thread(target=F.linear, args=(large, weight))
+        other.start()
+        other.join()
+        assert not products
+        assert F.linear is not own[0]
+    assert (F.linear, torch.addmm) == own
+    with pytest.raises(RuntimeError), fast_products(True):
+        F.linear(large, weight[:, :-1])
+    assert (F.linear, torch.addmm) == own
 
 
 def test_the_key() -> None:

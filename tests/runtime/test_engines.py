@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -20,6 +21,7 @@ from torch import nn
 from subbit.core.errors import WorkerError
 from subbit.methods.names import method_names
 from subbit.runtime.folder import RunFolder
+from subbit.runtime.pool import Pool
 from subbit.runtime.run import Progress, run_job
 from tests.problems import Scaled, conv_net, digits_problem, mlp, settings, small_vit
 
@@ -151,6 +153,22 @@ def test_an_exception_in_a_worker_arrives_with_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError, match="in the evaluation") as caught:
         run_job(digits_problem(module), settings(method="fedavg", workers=2, rounds=1))
     assert "evaluation_turn" in "".join(caught.value.__notes__)
+
+
+def collected(_: Any) -> tuple[bool, bool]:
+    """Whether garbage is collected here, and not among what was there before."""
+    return gc.isenabled(), gc.get_freeze_count() > 1000
+
+
+def start_nothing(number: int) -> None: ...
+
+
+def test_a_worker_collects_garbage_once_it_has_started() -> None:
+    pool = Pool(1, start_nothing, ())
+    try:
+        assert list(pool.answers(collected, [None], tries=1)) == [(0, (True, True))]
+    finally:
+        pool.close()
 
 
 RUN = ["model=mlp", "head=keep", "clients=4", "limit=200", "rounds=5000", "workers=2", "name=ended"]

@@ -45,10 +45,11 @@ def _add_product(vector: NDArray[Any], words: NDArray[Any], weight: float, total
     starts from 0 is never -0, the only number that adding a zero changes.
     """
     for start in range(0, vector.size, BLOCK):
-        stop = min(start + BLOCK, vector.size)
-        seen = words[start]
-        for place in range(start, stop):
-            seen |= words[place]
+        # Slices, whose places begin at 0: these loops become vector instructions.
+        some, bits, sums = vector[start : start + BLOCK], words[start : start + BLOCK], total[start : start + BLOCK]
+        seen = bits[0]
+        for place in range(bits.size):
+            seen |= bits[place]
         if seen != 0:
-            for place in range(start, stop):
-                total[place] += np.float64(vector[place]) * weight
+            for place in range(some.size):
+                sums[place] += np.float64(some[place]) * weight

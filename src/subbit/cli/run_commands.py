@@ -12,6 +12,7 @@ from subbit.cli.running import announce, file_and_words, run_told
 from subbit.cli.summary_lines import print_next, print_summary, result_line
 from subbit.cli.telling import Teller
 from subbit.core.busy import busy_with
+from subbit.core.garbage import uncollected
 
 
 def run(
@@ -36,7 +37,9 @@ def run(
         announce(values, given)
     with Teller(quiet=quiet) as teller:
         busy_with("loading PyTorch")
-        found = run_told(resolve(values, given), teller, split=not quiet and not as_json)
+        with uncollected():
+            settings = resolve(values, given)
+        found = run_told(settings, teller, split=not quiet and not as_json)
     print_result(*found, quiet=quiet, as_json=as_json, no_report=no_report)
 
 
@@ -61,8 +64,9 @@ def resume(
         note(f"{folder}: loading PyTorch")
     with Teller(quiet=quiet) as teller:
         busy_with("loading PyTorch")
-        opened = RunFolder.open(folder)
-        settings = opened.settings
+        with uncollected():
+            opened = RunFolder.open(folder)
+            settings = opened.settings
         if not opened.is_finished():
             opened.refuse_given()
             for each in loaded_plugins():

@@ -9,6 +9,7 @@ from typing import Any
 from subbit.cli.consoles import note, say
 from subbit.cli.telling import Teller
 from subbit.core.errors import ConfigError
+from subbit.core.garbage import uncollected
 
 
 def file_and_words(words: list[str] | None) -> tuple[dict[str, Any], list[str]]:
@@ -63,9 +64,10 @@ def run_told(
     settings: Any, teller: Teller, *, split: bool = True, resume: Path | None = None
 ) -> tuple[dict[str, Any], Path]:
     """Build the problem and run it; returns the summary and the run folder. `split`: print which client has what."""
-    from subbit.runtime.folder import RunFolder
-    from subbit.runtime.run import run_job
-    from subbit.runtime.side_files import Split
+    with uncollected():
+        from subbit.runtime.folder import RunFolder
+        from subbit.runtime.run import run_job
+        from subbit.runtime.side_files import Split
 
     problem = build_and_try(settings)
     divided = problem.split_summary()

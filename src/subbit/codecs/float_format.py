@@ -49,7 +49,7 @@ def check_value_format(name: str) -> None:
 def values_to_bytes(values: Vector, value_format: str) -> bytes:
     """Little-endian bytes of finite values, rounded to nearest, ties to even. Rejects values that overflow."""
     if value_format == "float32":
-        return values.astype("<f4").tobytes()
+        return np.asarray(values, dtype="<f4").tobytes()
     if value_format == "float16":
         with np.errstate(over="ignore"):
             halves = values.astype("<f2")

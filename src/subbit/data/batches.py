@@ -118,6 +118,13 @@ class Preprocess(nn.Module):
             raise ConfigError(f"found std {std}; need numbers above 0")
         self._shifts = bool((self.mean != 0).any()) or bool((self.std != 1).any())
 
+    def by_value(self, inputs: Tensor) -> bool:
+        """Whether the result, of images, depends on each value by itself and is new memory."""
+        if inputs.dtype != torch.uint8 or inputs.dim() != 4:
+            return False
+        resized = self.image_size is not None and inputs.shape[2:] != (self.image_size, self.image_size)
+        return not resized and self.channels in (None, inputs.shape[1])
+
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.dtype != torch.uint8:
             return inputs.float() if inputs.is_floating_point() else inputs
@@ -136,5 +143,9 @@ class Preprocess(nn.Module):
                 raise DataError(
                     f"found mean and std of {len(numbers)} channels for images of {needed}; need 1 or {needed}"
                 )
-        images = images.expand(-1, needed, -1, -1)
-        return (images - self.mean).div_(self.std) if self._shifts else images
+        if found != needed:
+            images = images.expand(-1, needed, -1, -1)
+        if not self._shifts:
+            return images
+        # In place where the memory is ours: repeated channels share it.
+        return (images.sub_(self.mean) if found == needed else images - self.mean).div_(self.std)

@@ -106,16 +106,21 @@ class Examples:
         """The examples at these positions, in this order."""
         positions = torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64))
         inputs, there = self.inputs, positions.to(self.labels.device)
-        selected = object.__new__(Examples)  # Without the checks: they hold for every part.
-        selected.__dict__.update(
-            inputs=inputs.index_select(0, there)
+        return Examples.unchecked(
+            inputs.index_select(0, there)
             if isinstance(inputs, Tensor)
             else {name: tensor.index_select(0, there) for name, tensor in inputs.items()},
-            labels=self.labels.index_select(0, there),
-            owners=self.owners and tuple(self.owners[position] for position in positions.tolist()),
-            rows=self.rows if self.rows is None else self.rows.index_select(0, positions),
+            self.labels.index_select(0, there),
+            self.owners and tuple(self.owners[position] for position in positions.tolist()),
+            self.rows if self.rows is None else self.rows.index_select(0, positions),
         )
-        return selected
+
+    @classmethod
+    def unchecked(cls, inputs: Inputs, labels: Tensor, owners: tuple[str, ...] | None, rows: Tensor | None) -> Examples:
+        """Without the checks: what holds for examples holds for every part of them."""
+        made = object.__new__(cls)
+        made.__dict__.update(inputs=inputs, labels=labels, owners=owners, rows=rows)
+        return made
 
     def batch(self, indices: Indices) -> Examples:
         return self.select(indices)
@@ -125,16 +130,14 @@ class Examples:
         if self.labels.device == device:
             return self
         inputs = self.inputs
-        there = object.__new__(Examples)
-        there.__dict__.update(
-            inputs=inputs.to(device)
+        return Examples.unchecked(
+            inputs.to(device)
             if isinstance(inputs, Tensor)
             else {name: tensor.to(device) for name, tensor in inputs.items()},
-            labels=self.labels.to(device),
-            owners=self.owners,
-            rows=self.rows,
+            self.labels.to(device),
+            self.owners,
+            self.rows,
         )
-        return there
 
     def in_batches(self, size: int) -> Iterator[Examples]:
         """All examples in order, in batches of this size."""

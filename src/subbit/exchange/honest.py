@@ -7,6 +7,8 @@ limited by the aggregation, see `subbit.aggregate.robust`.
 from __future__ import annotations
 
 import math
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,19 @@ def largest(values: NDArray[Any] | None) -> float:
     # Two passes over the values take less time than a copy of their magnitudes. Both results are NaN if a value is.
     most, least = float(values.max()), float(values.min())
     return most if math.isnan(most) else max(abs(most), abs(least))
+
+
+class KeptLargest:
+    """`largest` of an array that does not change and is asked for again and again: the broadcast, for every client."""
+
+    def __init__(self) -> None:
+        self._array: Callable[[], NDArray[Any] | None] = lambda: None
+        self._found = 0.0
+
+    def __call__(self, values: NDArray[Any]) -> float:
+        if self._array() is not values:
+            self._array, self._found = weakref.ref(values), largest(values)
+        return self._found
 
 
 def check_within(values: NDArray[Any], most: float, what: str) -> float:

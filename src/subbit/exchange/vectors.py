@@ -40,7 +40,7 @@ from subbit.core.pieces import choice
 from subbit.core.randomness import derive_key
 from subbit.core.values import require
 from subbit.exchange.exchange import Exchange, Held, Part, Payloads, State, as_float32
-from subbit.exchange.honest import FAR, check_variances, largest
+from subbit.exchange.honest import FAR, KeptLargest, check_variances
 from subbit.maps.bound import BoundMap
 from subbit.models.task import Task, Turn
 
@@ -130,6 +130,7 @@ class VectorExchange(Exchange):
 
     def __init__(self, task: Task, pieces: VectorPieces, bound: BoundMap, up_name: str | None = None) -> None:
         self.task, self.map = task, bound
+        self._largest = KeptLargest()
         self.name, self.up_name = bound.vector, up_name or bound.vector
         self.up, self.aggregate = pieces.up, pieces.aggregate
         self.down_codec = pieces.down.codec.contractive()
@@ -220,7 +221,7 @@ class VectorExchange(Exchange):
             return FAR * super().farthest(part, view)  # Variances are squares, so the bound is squared too.
         # A lossy codec may decode a change to something larger than any change.
         bound = self.map.farthest() if self.up.whole else None
-        return bound or FAR * max(1.0, largest(view[self.name]))
+        return bound or FAR * max(1.0, self._largest(view[self.name]))
 
     def accumulator(self) -> Accumulator:
         return self.aggregate.aggregator.accumulator(sum(part.size for part in self.up_parts()))

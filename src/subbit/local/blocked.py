@@ -2,22 +2,20 @@
 
 The operations on each value are those of `torch.optim`, in the same order, so the results are equal bit for bit. (The
 fused Adam of torch rounds differently.) These classes do not derive from torch's: it wraps each step of those in a
-profiler's hook, which takes longer than a step of a small network.
+profiler's hook, which takes longer than a step of a small network. For the same reason the short pieces of a gradient
+share a block: those operations that need the gradient go over a list of them, all others over the block.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-BLOCK = 1 << 17
-"""Values of a block: five vectors of them are 2.5 MB."""
-DEVICE_BLOCK = 1 << 24
-"""Elsewhere the time to start an operation counts, and the memory of its result."""
+from subbit.local.vector_blocks import Blocks, block_size
 
 
 class Optimizer(Protocol):
@@ -29,16 +27,6 @@ class Optimizer(Protocol):
     def step(self) -> Any: ...
 
 
-def in_blocks(vectors: Sequence[Tensor], gradient: Tensor | Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
-    """The blocks of the gradient, a vector or its pieces in order, each followed by that part of each vector."""
-    pieces, start = [gradient] if isinstance(gradient, Tensor) else gradient, 0
-    for piece in pieces:
-        for block in torch.split(piece, BLOCK if piece.device.type == "cpu" else DEVICE_BLOCK):
-            stop = start + block.numel()
-            yield block, *(vector[start:stop] for vector in vectors)
-            start = stop
-
-
 class BlockedAdam:
     """Trains one vector. The options and the state have the names of torch's."""
 
@@ -46,8 +34,9 @@ class BlockedAdam:
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         self.param_groups: list[dict[str, Any]] = [{"params": [trained], **options}]
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
-        block = BLOCK if trained.device.type == "cpu" else DEVICE_BLOCK
-        self._buffer = torch.empty(min(block, trained.numel()), device=trained.device)
+        most = block_size(trained.device)
+        self._buffer = torch.empty(min(most, trained.numel()), device=trained.device)
+        self._blocks = Blocks(most)
 
     @torch.no_grad()
     def step(self, pieces: Sequence[Tensor] | None = None) -> None:
@@ -63,12 +52,14 @@ class BlockedAdam:
         number, (beta1, beta2) = float(state["step"]), group["betas"]
         step_size = group["lr"] / (1 - beta1**number)
         root = (1 - beta2**number) ** 0.5
-        vectors = (trained, state["exp_avg"], state["exp_avg_sq"])
-        for gradient, values, mean, square in in_blocks(vectors, trained.grad if pieces is None else pieces):
+        vectors, pieces = (trained, state["exp_avg"], state["exp_avg_sq"]), [trained.grad] if pieces is None else pieces
+        for block, gradient in self._blocks.of(vectors, pieces):
+            values, mean, square = block.vectors
             if group["weight_decay"]:
-                gradient = gradient.add(values, alpha=group["weight_decay"])
-            mean.lerp_(gradient, 1 - beta1)
-            square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+                gradient = torch._foreach_add(gradient, block.views[0], alpha=group["weight_decay"])
+            torch._foreach_lerp_(block.views[1], gradient, 1 - beta1)
+            square.mul_(beta2)
+            torch._foreach_addcmul_(block.views[2], gradient, gradient, value=1 - beta2)
             denominator = torch.sqrt(square, out=self._buffer[: square.numel()])
             values.addcdiv_(mean, denominator.div_(root).add_(group["eps"]), value=-step_size)
 
@@ -80,6 +71,8 @@ class BlockedSgd:
         options = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
         self.param_groups: list[dict[str, Any]] = [{"params": [trained], **options}]
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        # One operation on each value leaves nothing in the cache for a next one.
+        self._blocks = Blocks(block_size(trained.device) if momentum or weight_decay else max(1, trained.numel()))
 
     @torch.no_grad()
     def step(self, pieces: Sequence[Tensor] | None = None) -> None:
@@ -92,13 +85,17 @@ class BlockedSgd:
         if first:
             state["momentum_buffer"] = torch.empty_like(trained)
         vectors = (trained, state.get("momentum_buffer", trained))
-        for gradient, values, velocity in in_blocks(vectors, trained.grad if pieces is None else pieces):
+        pieces = [trained.grad] if pieces is None else pieces
+        for block, gradient in self._blocks.of(vectors, pieces):
+            values, velocities = block.views
             if group["weight_decay"]:
-                gradient = gradient.add(values, alpha=group["weight_decay"])
+                gradient = torch._foreach_add(gradient, values, alpha=group["weight_decay"])
             if momentum:
                 if first:
-                    velocity.copy_(gradient)
+                    torch._foreach_copy_(velocities, gradient)
                 else:
-                    velocity.mul_(momentum).add_(gradient)
-                gradient = gradient.add(velocity, alpha=momentum) if group["nesterov"] else velocity
-            values.add_(gradient, alpha=-rate)
+                    block.vectors[1].mul_(momentum)
+                    torch._foreach_add_(velocities, gradient)
+                ahead = group["nesterov"]
+                gradient = torch._foreach_add(gradient, velocities, alpha=momentum) if ahead else velocities
+            torch._foreach_add_(values, gradient, alpha=-rate)

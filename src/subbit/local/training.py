@@ -23,6 +23,7 @@ from subbit.data.batches import batches
 from subbit.data.examples import Data, Examples
 from subbit.local.backward import Backward
 from subbit.local.blocked import BlockedAdam, BlockedSgd, Optimizer
+from subbit.local.epoch import epoch_batches
 from subbit.local.loss_scale import LossScale
 from subbit.local.optimizers import Adam, OptimizerPiece
 from subbit.models.reparametrisation import Identity, Reparametrisation
@@ -143,8 +144,8 @@ def train_locally(
     optimizer = hooks.optimizer or settings.make_optimizer(trained)
     take_step: Callable[[], object] = optimizer.step
     whole = scale is not None or _needs_whole_gradient(settings, hooks)
+    pieces: list[Tensor] = []
     if in_place and not whole and isinstance(optimizer, BlockedAdam | BlockedSgd):
-        pieces: list[Tensor] = []
         compute, take_step = partial(_backward_in_pieces, task, objective, pieces), partial(optimizer.step, pieces)
     base_rates = [group["lr"] for group in optimizer.param_groups]
 
@@ -157,18 +158,21 @@ def train_locally(
     flat.training_mode()
     if task.augmentation is None:
         task.prepare(data)
+    early = hooks.objective is None and hooks.backward is None  # Those of a method may look at the inputs.
     step, mean_loss = 0, 0.0
     steps = settings.epochs * math.ceil(len(data) / settings.batch_size)
     randomness = torch_randomness(derive_key(seed, "module", *where), flat.device)
     with randomness, flat.training(trained) if in_place else nullcontext():
         for epoch in range(settings.epochs):
             losses = []
-            for chosen in settings.draw_batches(len(data), derive_key(seed, "batches", *where, epoch)):
+            drawn = settings.draw_batches(len(data), derive_key(seed, "batches", *where, epoch))
+            for batch in epoch_batches(
+                task, data, drawn, partial(derive_key, seed, "augmentation", *where), step, early
+            ):
                 if settings.schedule_every == "step":
                     set_rate(min(step / steps, 1.0))
                 if not in_place:
                     network.write(trained, flat.weights, derive_key(seed, "training-draw", *where, step))
-                batch = task.training_batch(data, chosen, derive_key(seed, "augmentation", *where, step))
                 loss = compute(batch)
                 if not math.isfinite(loss):
                     raise TrainingError(f"the loss is {loss} in step {step}: a smaller learning_rate may help")
@@ -178,14 +182,15 @@ def train_locally(
                     continue
                 if not in_place:
                     network.pull_back(flat.gradient, trained, trained.grad)
-                with torch.no_grad():
-                    if hooks.adjust is not None:
+                if hooks.adjust is not None:
+                    with torch.no_grad():
                         hooks.adjust(trained, trained.grad)
-                    if settings.normalise:
-                        _divide_by_root_mean_square(trained.grad)
+                if settings.normalise:
+                    _divide_by_root_mean_square(trained.grad)
                 if settings.gradient_clip is not None:
                     torch.nn.utils.clip_grad_norm_(trained, settings.gradient_clip)
                 take_step()
+                pieces.clear()  # The next gradient takes this memory, which is in the processor's cache.
                 if hooks.constrain is not None:
                     with torch.no_grad():
                         hooks.constrain(trained)
@@ -202,6 +207,7 @@ def _needs_whole_gradient(settings: Local, hooks: Hooks) -> bool:
     return changed or settings.micro_batch is not None
 
 
+@torch.no_grad()
 def _divide_by_root_mean_square(gradient: Tensor) -> None:
     scale = gradient.square().mean().sqrt()
     gradient.div_(torch.where(scale > 0, scale, 1.0))

@@ -57,6 +57,7 @@ class FlatModel:
         self.template = Template(tuple(names), tuple(tuple(parameter.shape) for parameter in self._parameters))
         self.weights = _concatenated(self._parameters)
         self.gradient = torch.zeros_like(self.weights)
+        self._own = [(buffer, self.template.views(buffer)) for buffer in (self.weights, self.gradient)]
         self.initial = self.weights.clone()
         self._norm_layers = [layer for layer in module.modules() if isinstance(layer, _NormBase)]
         self.statistics: Tensor | None = None
@@ -87,10 +88,10 @@ class FlatModel:
 
         Needed if another FlatModel on the same module, or `module.to(...)`, may have rebound them.
         """
-        for parameter, view in zip(self._parameters, self.template.views(self.weights), strict=True):
+        for parameter, view in zip(self._parameters, self._views_of(self.weights), strict=True):
             parameter.data = view
             parameter.requires_grad_(True)
-        self._gradient_views = self.template.views(self.gradient)
+        self._gradient_views = self._views_of(self.gradient)
         for parameter, view in zip(self._parameters, self._gradient_views, strict=True):
             parameter.grad = view
         for parameter in self._frozen:
@@ -100,6 +101,10 @@ class FlatModel:
             views = self.statistics_template.views(self.statistics)
             for buffer, view in zip(self._statistics_buffers, views, strict=True):
                 buffer.data = view
+
+    def _views_of(self, vector: Tensor) -> list[Tensor]:
+        """Those of the own buffers are kept: every turn binds the parameters to them."""
+        return next((views for buffer, views in self._own if buffer is vector), None) or self.template.views(vector)
 
     @property
     def device(self) -> torch.device:
@@ -146,9 +151,9 @@ class FlatModel:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def gradient_pieces(self, loss: Tensor) -> list[Tensor]:
-        """The gradient of the loss as a list of vectors, one per parameter, without a copy into `gradient`."""
+        """The gradient of the loss by parameter, without a copy into `gradient`."""
         pieces = zip(self._gradients(loss), self._gradient_views, strict=True)
-        return [(torch.zeros_like(view) if found is None else found).reshape(-1) for found, view in pieces]
+        return [torch.zeros_like(view) if found is None else found for found, view in pieces]
 
     def _gradients(self, loss: Tensor) -> list[Tensor | None]:
         """By parameter, as autograd hands them over if there is no gradient to add to."""

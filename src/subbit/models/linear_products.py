@@ -7,20 +7,23 @@ it. Results differ from torch's own in the last bits, as they do between two pro
 
 Small products stay with torch: calling oneDNN takes longer than they do. So does what torch computes inside one call,
 such as `nn.MultiheadAttention` and LSTMs.
+
+The two functions themselves are replaced while a network runs. A mode of `torch.overrides` would do the same by looking
+at every call of torch, which takes longer than a small network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from subbit.core.errors import ConfigError
 
@@ -30,33 +33,13 @@ FEW = 64
 """Rows. With fewer, oneDNN takes longer to arrange the weights than to use them."""
 PLAIN = (Tensor, nn.Parameter)
 """Others, such as quantised weights, know themselves how to multiply."""
+WHOLE = [name for name in ("multi_head_attention_forward", "linear_cross_entropy") if hasattr(F, name)]
+"""Functions of torch that call `linear` inside."""
+_linear, _addmm = F.linear, torch.addmm
 
 
 def fast_products(enabled: bool) -> AbstractContextManager[Any]:
-    return _OneDnn() if enabled else nullcontext()
-
-
-class Products:
-    """Linear layers by oneDNN, if `enabled`, for whatever shapes have a product that is large enough.
-
-    Watching for products takes time in every call of torch. Whether there are any depends on the shapes alone, so where
-    there was none, it is left out from then on.
-    """
-
-    def __init__(self, enabled: bool = False) -> None:
-        self._enabled = enabled
-        self._useless: set[Hashable] = set()
-
-    @contextmanager
-    def of(self, shapes: Hashable | None) -> Iterator[None]:
-        """`shapes`: whatever decides which products there are; none: that is not known."""
-        if not self._enabled or shapes in self._useless:
-            yield
-            return
-        with _OneDnn() as watching:
-            yield
-        if not watching.used and shapes is not None:
-            self._useless.add(shapes)
+    return _ONEDNN if enabled else nullcontext()
 
 
 def choose_products(name: str, device: torch.device) -> bool:
@@ -89,7 +72,7 @@ def _vendor() -> str:
 def _multiply(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     """left right' + bias."""
     if left.numel() * right.shape[0] < SMALL:
-        return F.linear(left, right, bias)
+        return _linear(left, right, bias)
     product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
     return product
 
@@ -126,18 +109,66 @@ def _differentiable(left: Tensor, right: Tensor) -> Tensor:
     return product
 
 
-class _OneDnn(TorchFunctionMode):
-    used = False
+class _OneDnn(threading.local):
+    """Replaces the functions for the thread that enters; others meanwhile find them to be torch's own."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.linear and _suits(*args, **(kwargs or {})):
-            self.used = True
-            inputs, weight, *bias = args
-            return _apply(inputs, weight, bias[0] if bias else (kwargs or {}).get("bias"))
-        if func is torch.addmm and not kwargs and len(args) == 3 and _suits(args[1], args[2].t(), args[0]):
-            self.used = True
-            return _apply(args[1], args[2].t(), args[0])
-        return func(*args, **(kwargs or {}))
+    depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+        if self.depth == 1:
+            _replace(1)
+
+    def __exit__(self, *error: object) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            _replace(-1)
+
+
+_ONEDNN = _OneDnn()
+_lock = threading.Lock()
+_inside = 0
+"""Number of threads inside."""
+
+
+def _replace(change: int) -> None:
+    global _inside
+    with _lock:
+        _inside += change
+        for module, name, function in _REPLACED if _inside else _ORIGINAL:
+            setattr(module, name, function)
+
+
+def _fast_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    if _ONEDNN.depth and _suits(input, weight, bias):
+        return _apply(input, weight, bias)
+    return _linear(input, weight, bias)
+
+
+def _fast_addmm(*args: Any, **kwargs: Any) -> Tensor:
+    if _ONEDNN.depth and not kwargs and len(args) == 3 and _suits(args[1], args[2].t(), args[0]):
+        return _apply(args[1], args[2].t(), args[0])
+    return _addmm(*args, **kwargs)
+
+
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        depth, _ONEDNN.depth = _ONEDNN.depth, 0
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _ONEDNN.depth = depth
+
+    return call
+
+
+_ORIGINAL = [(F, "linear", _linear), (torch, "addmm", _addmm), *((F, name, getattr(F, name)) for name in WHOLE)]
+_REPLACED = [
+    (F, "linear", _fast_linear),
+    (torch, "addmm", _fast_addmm),
+    *((F, name, _as_it_is(getattr(F, name))) for name in WHOLE),
+]
 
 
 def _suits(inputs: Any, weight: Any, bias: Any = None) -> bool:

@@ -40,6 +40,11 @@ class PrefixCache:
         self._prefix, self._store, self._compared = prefix, store, {}
         self._device = next(self.module.parameters()).device
 
+    @property
+    def active(self) -> bool:
+        """Whether anything is kept."""
+        return self._prefix is not None
+
     def prepare(self, data: Examples) -> None:
         """Compute what is not yet kept for these examples."""
         if self._prefix is None or self._store is None or data.rows is None:

@@ -18,7 +18,7 @@ from subbit.data.augment import Augmentation
 from subbit.data.examples import Data, Examples
 from subbit.data.form import Form
 from subbit.models.flat import FlatModel
-from subbit.models.linear_products import Products
+from subbit.models.linear_products import fast_products
 from subbit.models.precision import HALVES
 from subbit.models.prefix_cache import PrefixCache
 from subbit.objectives.classes import Classification
@@ -52,8 +52,8 @@ class Task:
     """In which the network computes; what is trained is float32."""
     log_shares: Tensor = field(default_factory=lambda: torch.zeros(0))
     """log(p_c C) for the share p_c of every class among all clients, known once the head is fitted. 0: all equal."""
-    products: Products = field(default_factory=Products)
-    """How linear layers are computed."""
+    products: bool = False
+    """Whether linear layers are computed by oneDNN."""
 
     def outputs(self, batch: Examples) -> Any:
         """The outputs of the network as it is written, with the frozen layers from the cache if there is one."""
@@ -63,8 +63,7 @@ class Task:
             return tree_map(_in_float32, self._outputs(batch))
 
     def _outputs(self, batch: Examples) -> Any:
-        shapes = (*(tensor.shape for tensor in batch.tensors().values()), batch.rows is None, torch.is_grad_enabled())
-        with self.products.of(shapes):
+        with fast_products(self.products):
             if self.cache is not None:
                 return self.cache.outputs(batch)
             return self.objective.outputs(self.flat.module, batch)
@@ -87,7 +86,7 @@ class Task:
     def prepare(self, data: Data) -> None:
         """Fill the cache for data that will be used in batches as they are."""
         if self.cache is not None and isinstance(data, Examples):
-            with self.products.of(None):
+            with fast_products(self.products):
                 self.cache.prepare(data)
 
     def training_batch(self, data: Data, chosen: NDArray[np.int64], key: int) -> Examples:

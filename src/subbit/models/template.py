@@ -53,7 +53,14 @@ class Template:
         pieces = zip(self.offsets, self.counts, self.shapes, strict=True)
         return [flat[offset : offset + count].view(shape) for offset, count, shape in pieces]
 
+    @cached_property
+    def _digests(self) -> dict[str, bytes]:
+        """By salt: every frame has one, and a run has few."""
+        return {}
+
     def digest(self, salt: str = "") -> bytes:
         """8 bytes that change with any name, shape, their order or the salt (the method and part of a frame)."""
-        text = json.dumps([salt, self.names, self.shapes])
-        return blake2b(text.encode(), digest_size=8).digest()
+        if salt not in self._digests:
+            text = json.dumps([salt, self.names, self.shapes])
+            self._digests[salt] = blake2b(text.encode(), digest_size=8).digest()
+        return self._digests[salt]

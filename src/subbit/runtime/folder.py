@@ -65,6 +65,8 @@ class RunFolder:
         self._beginning: dict[str, Mark] = {}
         self._events = 0
         self._last: Manifest | None = None
+        self._configuration: str | None = None
+        """As every checkpoint has it."""
 
     # Creating and opening.
 
@@ -184,7 +186,9 @@ class RunFolder:
         self._growing[LEDGER].append(csv_lines(ledger.take()))
         self._events = len(events)
         turn = state.next_round
-        digest = write_checkpoint(state_path(self._checkpoint, turn), state, write_toml(self.settings))
+        if self._configuration is None:
+            self._configuration = write_toml(self.settings)
+        digest = write_checkpoint(state_path(self._checkpoint, turn), state, self._configuration)
         marks = {name: file.mark for name, file in self._growing.items()}
         if not self._beginning:
             held = (HELD,) if (self.path / HELD).is_file() else ()

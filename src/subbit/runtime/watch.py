@@ -3,12 +3,14 @@
 A parent that is killed cannot stop its workers: they would finish starting (seconds, if they import torch) and then
 wait forever. The first thing that a spawned process reads is its name, before it imports the main module and long
 before it reads its arguments, so unpickling the name starts the watch. This file imports only the standard library and
-is run by its path, because the new process does not have its parent's `sys.path` yet.
+is run by its path, because the new process does not have its parent's `sys.path` yet. From then on nothing is collected
+until the process runs: all that it makes while it imports modules stays (`subbit.core.garbage`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing.resource_tracker
 import os
 import signal
@@ -31,6 +33,12 @@ class WatchedProcess(SpawnProcess):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.name = _Name(self.name)
+
+    def run(self) -> None:
+        """In the new process, with all modules imported."""
+        gc.freeze()
+        gc.enable()
+        super().run()
 
     def start(self) -> None:
         # A blocked signal stays blocked in the new process, so Ctrl-C never reaches a worker, not even while Python
@@ -75,6 +83,7 @@ def watched(name: str, parent: int) -> str:
             # The kernel ends this process even while one long call, such as loading a library, blocks all threads.
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         threading.Thread(target=_end_with, args=(parent,), name=THREAD, daemon=True).start()
+        gc.disable()
     return name
 
 

@@ -35,7 +35,7 @@ from subbit.models.checkpointing import checkpoint_blocks, refuse_statistics
 from subbit.models.find_prefix import PROBES, find_prefix
 from subbit.models.frozen_weights import narrow_frozen
 from subbit.models.head_start import kaiming_
-from subbit.models.linear_products import Products, choose_products
+from subbit.models.linear_products import choose_products
 from subbit.models.prefix_cache import PrefixCache
 from subbit.models.select import note_frozen
 from subbit.models.task import Task
@@ -185,7 +185,7 @@ class Workplace:
             cache=self._cache,
             precision=PRECISIONS[run.precision],
             log_shares=self._log_shares,
-            products=Products(choose_products(run.products, self.device)),
+            products=choose_products(run.products, self.device),
         )
 
     def part(self) -> None:
