@@ -26,6 +26,7 @@ from subbit.local.blocked import BlockedAdam, BlockedSgd, Optimizer
 from subbit.local.epoch import epoch_batches
 from subbit.local.loss_scale import LossScale
 from subbit.local.optimizers import Adam, OptimizerPiece
+from subbit.models.linear_products import fast_products
 from subbit.models.reparametrisation import Identity, Reparametrisation
 from subbit.models.task import Task, Turn
 
@@ -162,7 +163,9 @@ def train_locally(
     step, mean_loss = 0, 0.0
     steps = settings.epochs * math.ceil(len(data) / settings.batch_size)
     randomness = torch_randomness(derive_key(seed, "module", *where), flat.device)
-    with randomness, flat.training(trained) if in_place else nullcontext():
+    # What checkpointing computes again in the backward pass must be what it was.
+    fast = fast_products(task.products)
+    with fast, randomness, flat.training(trained) if in_place else nullcontext():
         for epoch in range(settings.epochs):
             losses = []
             drawn = settings.draw_batches(len(data), derive_key(seed, "batches", *where, epoch))
