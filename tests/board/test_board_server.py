@@ -95,7 +95,7 @@ def in_state(state: str) -> Callable[[str, dict[str, Any]], bool]:
 
 
 def test_a_real_run_followed_from_outside(tmp_path: Path) -> None:
-    with board(tmp_path) as address, stream(address, "live") as events, started(tmp_path, "name=live", "rounds=30"):
+    with board(tmp_path) as address, stream(address, "live") as events, started(tmp_path, "name=live", "rounds=200"):
         heard = until(events, in_state("finished"))
     assert heard[0] == ("hello", {"folder": str(tmp_path / "runs")})
     assert heard[1] == ("rows", {"rows": [], "gone": [], "there": False}), "the folder was not there yet"
@@ -114,7 +114,7 @@ def test_a_real_run_followed_from_outside(tmp_path: Path) -> None:
     assert [point["round"] for point in points] == list(range(len(points)))
     row = heard[-1][1]["rows"][0]
     summary = json.loads((tmp_path / "runs" / "live" / "summary.json").read_text())
-    assert (row["score"], row["total_bytes"], row["done"]) == (summary["score"], summary["total_bytes"], 30)
+    assert (row["score"], row["total_bytes"], row["done"]) == (summary["score"], summary["total_bytes"], 200)
 
 
 def test_a_killed_run_is_interrupted(tmp_path: Path) -> None:

@@ -140,7 +140,6 @@ def test_two_classes_each_and_a_rate_that_is_too_large_end_near_the_start() -> N
     assert labels is not None
     parts = [np.flatnonzero(labels.numpy() // 2 == client)[:80] for client in range(5)]
     common = {"method": "subbit", "head": "lda", "clients": 5, "rounds": 6, "epochs": 3, "learning_rate": 0.05}
-    common["basis"] = "random"
     with_it, without = (
         run_job(digits_problem(mlp(64), parts), settings(**common, guard=guard)).summary for guard in ("start", True)
     )
