@@ -46,7 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
     "deltamask paper": {"method": "deltamask", "preset": "paper"},
     "fedpm": {"method": "fedpm"},
     "fedpm packed": {"method": "fedpm", "codec": "packed"},
-    "subbit": {"method": "subbit"},
+    "subbit-masks": {"method": "subbit-masks"},
 }
 HEADLINE = "deltamask"
 DISTINCT, ROUNDS = 3, 3

@@ -81,12 +81,17 @@ def _subbit_run(job: Job, data: Path, folder: Path, number: int, **others: Any) 
 
 
 def flower_over_engine() -> dict[str, Any]:
-    """Wall seconds of whole processes. Flower has all cores; subbit one worker, or two in the details."""
+    """Wall seconds of whole processes, the best of three each, in turns. Flower has all cores; subbit one worker, or
+    two in the details."""
     with TemporaryDirectory(prefix="subbit-bench-") as folder:
         data = MLP_JOB.write_data(Path(folder) / "data.npz")
         words = ["-m", "benchmarks.bench.engine.peers.flower_job", *MLP_JOB.peer_words(data, TOTAL_ROUNDS)]
-        flower = run_child(words, variables={})
-        runs = {workers: _subbit_run(MLP_JOB, data, Path(folder), workers, workers=workers) for workers in (1, 2)}
+        flowers, ours = [], []
+        for number in range(START_UPS):
+            flowers.append(run_child(words, variables={}))
+            ours.append(_subbit_run(MLP_JOB, data, Path(folder), number))
+        flower, runs = min(flowers, key=_wall), {1: min(ours, key=_wall)}
+        runs[2] = _subbit_run(MLP_JOB, data, Path(folder), START_UPS, workers=2)
     return {
         "results": {"flower_over_engine": flower.wall / runs[1].wall},
         "rounds": TOTAL_ROUNDS,
@@ -95,6 +100,10 @@ def flower_over_engine() -> dict[str, Any]:
         "engine_wall": {f"{workers} workers": run.wall for workers, run in runs.items()},
         "flower_over_two_workers": flower.wall / runs[2].wall,
     }
+
+
+def _wall(spent: Spent) -> float:
+    return spent.wall
 
 
 def pfl_over_engine() -> dict[str, Any]:

@@ -142,3 +142,8 @@ def has_cache() -> bool:
 def uncached() -> dict[str, Any]:
     """Keys that keep a cache out of what is measured."""
     return {"cache": "off"} if has_cache() else {}
+
+
+def by_torch() -> dict[str, Any]:
+    """Keys with which linear layers are computed as in the plain loop, so that only what is added to a step shows."""
+    return {"products": "torch"} if "products" in {key.name for key in fields(RunConfig)} else {}

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.bench.engine.child import run_child
-from benchmarks.bench.engine.jobs import BLOCKS, CLASSES, VIT, problem_of, random_images, uncached
+from benchmarks.bench.engine.jobs import BLOCKS, CLASSES, VIT, by_torch, problem_of, random_images, uncached
 from subbit.config.resolve import resolve
 from subbit.core.randomness import torch_randomness
 from subbit.data import Examples
@@ -47,7 +47,7 @@ def plain_training(module: nn.Module, data: Examples, selection: str = SELECTED,
 
 def make_training(method: str, module: nn.Module, data: Examples, **keys: Any) -> Callable[[], float]:
     """CPU seconds of the local training of one client, as in its turn, without what is received and sent."""
-    values = {"method": method, "clients": 1, "select": SELECTED, "head": "keep", **uncached(), **keys}
+    values = {"method": method, "clients": 1, "select": SELECTED, "head": "keep", **uncached(), **by_torch(), **keys}
     workplace = Workplace(problem_of(module, data, 1, data), resolve(values))
     chosen = workplace.method("main")
     state = chosen.start()

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from subbit.codecs import Vector
 from subbit.core.devices import host
+from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
@@ -105,12 +106,20 @@ def _most(task: Task, basis: str) -> tuple[int, int, int]:
 
 def _directions(task: Task, basis: str) -> list[int | None]:
     """Of each tensor: how many directions it can have. None for those of the head; with `random` it does not matter."""
-    head = f"{find_head(task.flat.module)}." if task.classes else None
+    head = _head_of(task)
     named = zip(task.flat.template.names, task.flat.template.shapes, strict=True)
     return [
         None if head is not None and name.startswith(head) else most_directions(shape) if basis == "own" else 1
         for name, shape in named
     ]
+
+
+def _head_of(task: Task) -> str | None:
+    """How names of the head's weights begin; none if the module is no classifier, or nothing in it is called so."""
+    try:
+        return f"{find_head(task.flat.module)}." if task.classes else None
+    except ModelError:
+        return None
 
 
 def share_widths(piece: SubspaceMap, task: Task) -> list[int]:
