@@ -35,11 +35,13 @@ def write_arrays(
     *,
     digest: str | None = None,
     durable: bool = True,
+    named: bool = True,
 ) -> str:
-    """Replace the file atomically and return the digest of its contents. Pass `digest` if it is already known."""
+    """Replace the file atomically and return the digest of its contents. Pass `digest` if it is already known. For the
+    other options see `replace_file`."""
     contents = {name: np.asarray(value, order="C") for name, value in arrays.items()}
     digest = digest or digest_of(contents, metadata)
-    replace_file(path, save(contents, {**metadata, DIGEST: digest}), durable=durable)
+    replace_file(path, save(contents, {**metadata, DIGEST: digest}), durable=durable, named=named)
     return digest
 
 

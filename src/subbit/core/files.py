@@ -6,8 +6,11 @@ import os
 from pathlib import Path
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Write to a temporary file, flush it to disk, then rename it. A failed write leaves no temporary file behind."""
+def replace_file(path: Path, data: bytes, *, durable: bool = True, named: bool = True) -> None:
+    """Write to a temporary file, flush it to disk, then rename it. A failed write leaves no temporary file behind.
+
+    `named=False`: the name is safe only once the folder is flushed for a later file.
+    """
     temporary = path.with_name(path.name + ".tmp")
     try:
         with temporary.open("wb") as file:
@@ -19,7 +22,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    if durable:
+    if durable and named:
         flush_folder(path.parent)
 
 

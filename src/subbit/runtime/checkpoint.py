@@ -48,7 +48,8 @@ def write_checkpoint(path: Path, state: ServerState, config: str) -> str:
         "config": config,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    return write_arrays(path, arrays, metadata)
+    # The manifest, which comes next and flushes the folder, counts only if this file is there.
+    return write_arrays(path, arrays, metadata, named=False)
 
 
 def read_checkpoint(path: Path, config: str, digest: str | None = None) -> ServerState:
