@@ -1,4 +1,4 @@
-"""Write the bytes of `benchmarks/results/vitb-bytes.json` into docs/flagship.md.
+"""Write the bytes of `benchmarks/results/vitb-bytes.json` and the flagship's rows of the arena into docs/flagship.md.
 
 python benchmarks/render_flagship.py
 """
@@ -10,10 +10,15 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+from subbit.arena.jobs import read_jobs
+from subbit.arena.standings import Row, Standing, standing
+
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "flagship.md"
 RESULTS = ROOT / "benchmarks" / "results" / "vitb-bytes.json"
+JOBS, ARENA = ROOT / "experiments" / "arena", ROOT / "benchmarks" / "results" / "arena"
 SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
+OURS, FULL = "subbit", "fedavg"
 
 
 def vitb(found: dict[str, Any]) -> str:
@@ -24,8 +29,41 @@ def vitb(found: dict[str, Any]) -> str:
     )
 
 
+def arena(found: dict[str, Any]) -> str:
+    headings = ["job", "head alone", "`subbit`", "MB", "`fedavg`", "MB", "gap that `fedavg` closes", "of it `subbit`"]
+    rows = [row for row in map(_row, found["jobs"]) if row is not None]
+    return str(SECTIONS["table"](headings, rows)) if rows else "Nothing yet."
+
+
+def _row(found: Standing) -> list[str] | None:
+    rows = {row.method: row for row in found.rows if row.score is not None}
+    if OURS not in rows or FULL not in rows:
+        return None
+    floor = max((row for row in found.rows if row.role == "floor" and row.score is not None), key=_score)
+    ours, full = rows[OURS], rows[FULL]
+    closed = "-" if full.gap_closed is None else f"{full.gap_closed:.0%}"
+    usable = full.gap_closed is not None and ours.gap_closed is not None and full.gap_closed > 0
+    share = f"{(ours.gap_closed or 0) / (full.gap_closed or 1):.0%}" if usable else "-"
+    shown = [_with_spread(ours), _megabytes(ours), _with_spread(full), _megabytes(full)]
+    return [found.job.name, _with_spread(floor), *shown, closed, share]
+
+
+def _score(row: Row) -> float:
+    return row.score or 0.0
+
+
+def _with_spread(row: Row) -> str:
+    return f"{row.score:.3f}" + (f" ± {row.spread:.3f}" if row.spread is not None else "")
+
+
+def _megabytes(row: Row) -> str:
+    return f"{row.total_mb:,.3g}" if row.total_mb is not None and row.total_mb < 100 else f"{row.total_mb or 0:,.0f}"
+
+
 def rendered_page(text: str) -> str:
-    return str(SECTIONS["filled"](text, json.loads(RESULTS.read_text()), {"vitb": vitb}))
+    found = json.loads(RESULTS.read_text())
+    found["jobs"] = [standing(ARENA, job) for job in read_jobs(JOBS).values()]
+    return str(SECTIONS["filled"](text, found, {"vitb": vitb, "arena": arena}))
 
 
 if __name__ == "__main__":
