@@ -27,7 +27,7 @@ endif
 
 install: $(READY)  ## Make .venv and install subbit with what its tests need
 
-demo: $(READY)  ## Fine-tune the bundled transformer over 10 clients (about a minute and a half)
+demo: $(READY)  ## Fine-tune the bundled transformer over 10 clients (about a minute)
 	@$(BIN)/subbit run experiments/demo.toml
 
 test: $(READY)  ## Lint, type-check and run all tests
