@@ -44,7 +44,6 @@ def values_and_slopes(inputs: Tensor, weight: Tensor, bias: Tensor | None, fast:
 @pytest.mark.parametrize("shape", [(128, 256, 128), (64, 2, 128, 512), (300, 130, 70)], ids=str)
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_values_and_gradients_are_those_of_torch(shape: tuple[int, ...], has_bias: bool) -> None:
-    torch.manual_seed(0)
     *rows, inputs, outputs = shape
     given = torch.randn(*rows, inputs), torch.randn(outputs, inputs), torch.randn(outputs) if has_bias else None
     expected, found = (values_and_slopes(*given, fast) for fast in (False, True))
@@ -55,7 +54,6 @@ def test_values_and_gradients_are_those_of_torch(shape: tuple[int, ...], has_bia
 
 def test_second_derivatives(products: list[tuple[int, ...]]) -> None:
     """f = sum (x w')^2 / 2 has df/dw = w x' x, so the gradient of its sum by w is the column sums of x' x."""
-    torch.manual_seed(0)
     inputs, weight = torch.randn(256, 128), torch.randn(128, 128, requires_grad=True)
     with fast_products(True):
         loss = F.linear(inputs, weight).square().sum() / 2
@@ -84,7 +82,6 @@ def test_small_products_and_other_types_stay_with_torch(products: list[tuple[int
 
 def test_rows_do_not_depend_on_the_other_rows() -> None:
     """What the cache of frozen layers needs to be exact for all batch sizes."""
-    torch.manual_seed(0)
     rows, weight = torch.randn(64, 65, 96), torch.randn(384, 96)
     with fast_products(True):
         whole = F.linear(rows, weight)
