@@ -1,4 +1,5 @@
-"""Write the bytes of `benchmarks/results/vitb-bytes.json` and the flagship's rows of the arena into docs/flagship.md.
+"""Write the bytes of `benchmarks/results/vitb-bytes.json`, the flagship's rows of the arena and the single runs of
+`flagship-tried.json` into docs/flagship.md.
 
 python benchmarks/render_flagship.py
 """
@@ -16,6 +17,7 @@ from subbit.arena.standings import Row, Standing, standing
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "flagship.md"
 RESULTS = ROOT / "benchmarks" / "results" / "vitb-bytes.json"
+TRIED = ROOT / "benchmarks" / "results" / "flagship-tried.json"
 JOBS, ARENA = ROOT / "experiments" / "arena", ROOT / "benchmarks" / "results" / "arena"
 SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
 OURS, FULL = "subbit", "fedavg"
@@ -33,6 +35,16 @@ def arena(found: dict[str, Any]) -> str:
     headings = ["job", "head alone", "`subbit`", "MB", "`fedavg`", "MB", "gap that `fedavg` closes", "of it `subbit`"]
     rows = [row for row in map(_row, found["jobs"]) if row is not None]
     return str(SECTIONS["table"](headings, rows)) if rows else "Nothing yet."
+
+
+def tried(found: dict[str, Any]) -> str:
+    headings = ["job", "run", "calibration", "before", "at each evaluation", "MB"]
+    rows = [
+        [run["job"], f"`{run['run']}`", run["calibration"], f"{run['before']:.3f}"]
+        + [", ".join(f"{score:.3f}" for score in run["by_evaluation"]), f"{run['mb']:,.3g}"]
+        for run in found["tried"]["runs"]
+    ]
+    return f"{found['tried']['what']}\n\n{SECTIONS['table'](headings, rows)}"
 
 
 def _row(found: Standing) -> list[str] | None:
@@ -63,7 +75,8 @@ def _megabytes(row: Row) -> str:
 def rendered_page(text: str) -> str:
     found = json.loads(RESULTS.read_text())
     found["jobs"] = [standing(ARENA, job) for job in read_jobs(JOBS).values()]
-    return str(SECTIONS["filled"](text, found, {"vitb": vitb, "arena": arena}))
+    found["tried"] = json.loads(TRIED.read_text())
+    return str(SECTIONS["filled"](text, found, {"vitb": vitb, "arena": arena, "tried": tried}))
 
 
 if __name__ == "__main__":
