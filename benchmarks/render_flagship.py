@@ -39,11 +39,11 @@ def arena(found: dict[str, Any]) -> str:
 
 def tried(found: dict[str, Any]) -> str:
     headings = ["job", "run", "calibration", "before", "at each evaluation", "MB"]
-    rows = [
-        [run["job"], f"`{run['run']}`", run["calibration"], f"{run['before']:.3f}"]
-        + [", ".join(f"{score:.3f}" for score in run["by_evaluation"]), f"{run['mb']:,.3g}"]
-        for run in found["tried"]["runs"]
-    ]
+    rows = []
+    for run in found["tried"]["runs"]:
+        scores = ", ".join(f"{score:.3f}" for score in run["by_evaluation"])
+        about = [run["job"], f"`{run['run']}`", run["calibration"], f"{run['before']:.3f}"]
+        rows.append([*about, scores, f"{run['mb']:,.3g}"])
     return f"{found['tried']['what']}\n\n{SECTIONS['table'](headings, rows)}"
 
 
