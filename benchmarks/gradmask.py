@@ -3,10 +3,9 @@
     SUBBIT_DATA=... python benchmarks/gradmask.py                      about a minute on two cores for each run
     python benchmarks/gradmask.py --seeds 3 --splits IID "two classes"
     python benchmarks/gradmask.py --output /tmp/try.json rounds=1 limit=200 test_limit=50       a trial
-    python benchmarks/render_gradmask.py                               the table of docs/gradient-masks.md
 
 The rows are the same on every split. Their learning rate is that of the file in experiments/; "as small a step" is
-FedAvg with that rate times the active fraction.
+FedAvg with that rate times the active fraction. docs/papers.md has the results beside table 1 of paper 001.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results" / "gradmask.json"
+RESULTS = ROOT / "benchmarks" / "results" / "papers" / "answers" / "gradmask.json"
 ACTIVE = 0.3
 SPLITS = {"IID": "gradmask-iid", "two classes": "gradmask-2class", "starved": "gradmask-starved"}
 
