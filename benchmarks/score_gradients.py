@@ -1,15 +1,14 @@
 """Distribution of the gradient of mask scores over positions, and how far clients agree about it.
 
-    python benchmarks/score_gradients.py experiments/fashion-masks.toml > benchmarks/results/score-gradients.json
+    python benchmarks/score_gradients.py > benchmarks/results/score-gradients.json     (data: make arena-data)
 
-Uses one batch of each of the first clients, at the initial scores and with the head that the run fits.
-`docs/subbit-masks.md` shows the numbers (benchmarks/render_subbit_masks.py).
+Uses one batch of each of the first clients of the arena's job vision, at the initial scores and with the head that the
+run fits. `docs/subbit-masks.md` shows the numbers (benchmarks/render_subbit_masks.py).
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from subbit.config.resolve import read_toml, resolve
+from subbit.arena.jobs import read_job
 from subbit.core.randomness import derive_key
 from subbit.methods.subbit_masks import SubbitMasks
 from subbit.runtime.engines import InProcess
@@ -26,6 +25,8 @@ from subbit.runtime.round import Cohort, ServerState, run_round
 from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 
+JOB = Path(__file__).parent.parent / "experiments" / "arena" / "vision.toml"
+METHOD = "subbit-masks:select=last 5 blocks: weights"
 CLIENTS, BATCH = 12, 16
 
 
@@ -53,8 +54,8 @@ def cosine(left: Tensor, right: Tensor) -> float:
     return float(left @ right / (left.norm() * right.norm()))
 
 
-def main(config: str) -> None:
-    settings = resolve(read_toml(Path(config)), ["method=subbit-masks", "workers=1"])
+def main() -> None:
+    settings = read_job(JOB).resolve(METHOD, ["workers=1"])
     workplace = Workplace(build_problem(settings.run), settings)
     assert isinstance(workplace.method("main"), SubbitMasks)
     state = ServerState("head", 0, workplace.method("head").start())
@@ -69,7 +70,8 @@ def main(config: str) -> None:
     largest = one.abs().topk(one.numel() // 100).indices
     agreeing = (torch.sign(one[largest]) == torch.sign(other[largest])).float().mean()
     result = {
-        "config": config,
+        "job": JOB.stem,
+        "run": METHOD,
         "places": one.numel(),
         "clients": CLIENTS,
         "energy_of_largest": {str(part): float(share[int(part * len(share))]) for part in (0.001, 0.01, 0.1)},
@@ -81,4 +83,4 @@ def main(config: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
