@@ -22,7 +22,7 @@ def script(name: str) -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "benchmarks" / f"render_{name}.py"))
 
 
-@pytest.mark.parametrize("name", ["how_it_works", "reference", "methods"])
+@pytest.mark.parametrize("name", ["how_it_works", "reference", "methods", "arena_rows"])
 def test_pages_are_up_to_date(name: str) -> None:
     for path, text in script(name)["rendered"]().items():
         assert path.read_text() == text, f"{path.name}: run make docs"
@@ -62,6 +62,24 @@ def test_an_entry_of_the_arena_is_a_row_of_the_method_that_it_runs(tmp_path: Pat
     pages = render["rendered"](jobs, tmp_path)
     assert "| tiny | `lora` | 0.7" in pages[ROOT / "docs" / "methods" / "fedpeft.md"]
     assert "No results yet" in pages[ROOT / "docs" / "methods" / "fedpm.md"]
+
+
+def test_a_page_shows_the_methods_it_names_and_the_bounds_of_their_jobs(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    entries = '[methods.head-alone]\n[methods.fedavg]\n[methods.lora]\nrun = "fedpeft:tuning=lora"\n'
+    for name in ("one", "two"):
+        (jobs / f"{name}.toml").write_text(f'what = "tiny"\n[base]\nrounds = 1\n{entries}')
+    for name, job in read_jobs(jobs).items():
+        for label in ("head-alone", "fedavg", "lora") if name == "one" else ("head-alone", "fedavg"):
+            found = [run(0, 0.7, [0.7], 1000)]
+            write_record(tmp_path, Record(name, label, job.fingerprint(job.entries[label]), chosen="", runs=found))
+    render = script("arena_rows")
+    standings = [render["standing"](tmp_path, job) for job in read_jobs(jobs).values()]
+    shown = [row[:2] for row in render["rows"](standings, ["fedpeft", "fedavg"])]
+    assert shown == [["one", "`head-alone` (floor)"], ["one", "`fedavg`"], ["one", "`lora`"]]
+    page = "a\n<!-- arena: fedpm -->\nold\n<!-- /arena -->\nb\n"
+    assert render["rendered_page"](page, standings) == page.replace("old", "\nNo results yet.\n")
 
 
 def test_the_picture_names_the_fields_of_a_frame() -> None:

@@ -329,26 +329,9 @@ def test_examples_that_are_normalised_together_have_no_gradient_of_their_own() -
     assert run_job(digits_problem(conv_net()), chosen).summary["failed_clients"] == 0
 
 
-def test_the_page_shows_what_the_committed_file_says() -> None:
-    rendering = runpy.run_path(str(ROOT / "benchmarks" / "render_gradmask.py"))
-    page = (ROOT / "docs" / "gradient-masks.md").read_text()
-    assert rendering["rendered_page"](page) == page
-
-
-def test_the_table_has_a_row_for_every_contender_of_the_benchmark() -> None:
-    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "gradmask.py"))
-    rendering = runpy.run_path(str(ROOT / "benchmarks" / "render_gradmask.py"))
-    contenders = benchmark["rows"](0.1)
+def test_the_control_of_the_benchmark_takes_as_small_a_step() -> None:
+    contenders = runpy.run_path(str(ROOT / "benchmarks" / "gradmask.py"))["rows"](0.1)
     assert contenders["control: all weights, as small a step"] == "fedavg:learning_rate=0.03"
-    job = {"model": "m", "dataset": "d", "clients": 4, "participants": 2, "rounds": 3}
-    row = {"accuracy": 0.5, "accuracy_spread": 0.25, "uplink_bpp": 9.6, "downlink_bpp": 32.0}
-    labels = list(contenders.values())
-    found = {"seeds": 2, "runs": {label: [job] for label in labels}, "methods": dict.fromkeys(labels, row)}
-    table = rendering["render"]({"rows": contenders, "splits": {"IID": found, "two classes": found}})
-    rows = [line for line in table.splitlines() if line.startswith("|")]
-    assert len(rows) == 3 + len(contenders)
-    assert rows[2].startswith("| `head=lda` alone, no training | ")
-    assert rows[3] == "| FedAvg, all weights | 0.500 ± 0.250 | 0.500 ± 0.250 | 9.60 | 32.00 | `fedavg` |"
 
 
 @pytest.mark.parametrize("split", ["iid", "2class", "starved"])

@@ -1,6 +1,6 @@
 """Flips with a control variate: the first version of `subbit-masks`, kept as its baseline.
 
-DeltaMask with three changes that cost nothing on the wire (docs/subbit-masks.md has their effect):
+DeltaMask with three changes that cost nothing on the wire (docs/subbit-masks.md):
 
     held   theta on a grid, the same on all sides, bit for bit
     down   the new grid values given the old ones, entropy-coded
