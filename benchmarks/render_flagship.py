@@ -1,5 +1,5 @@
-"""Write the bytes of `benchmarks/results/vitb-bytes.json`, the flagship's rows of the arena and the single runs of
-`flagship-tried.json` into docs/flagship.md.
+"""Write the bytes of `benchmarks/results/vitb-bytes.json`, the flagship's rows of the arena, the published figures of
+`peers.json` and the single runs of `flagship-tried.json` into docs/flagship.md, and draw docs/peers.svg.
 
 python benchmarks/render_flagship.py
 """
@@ -18,8 +18,10 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "flagship.md"
 RESULTS = ROOT / "benchmarks" / "results" / "vitb-bytes.json"
 TRIED = ROOT / "benchmarks" / "results" / "flagship-tried.json"
+PUBLISHED, PICTURE = ROOT / "benchmarks" / "results" / "peers.json", ROOT / "docs" / "peers.svg"
 JOBS, ARENA = ROOT / "experiments" / "arena", ROOT / "benchmarks" / "results" / "arena"
 SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
+PEERS = runpy.run_path(str(Path(__file__).with_name("peers.py")))
 OURS, FULL = "subbit", "fedavg"
 
 
@@ -76,8 +78,21 @@ def rendered_page(text: str) -> str:
     found = json.loads(RESULTS.read_text())
     found["jobs"] = [standing(ARENA, job) for job in read_jobs(JOBS).values()]
     found["tried"] = json.loads(TRIED.read_text())
-    return str(SECTIONS["filled"](text, found, {"vitb": vitb, "arena": arena, "tried": tried}))
+    found |= peers()
+    sections = {"vitb": vitb, "arena": arena, "peers": PEERS["peers"], "tried": tried}
+    return str(SECTIONS["filled"](text, found, sections))
+
+
+def peers() -> dict[str, Any]:
+    return {"peers": json.loads(PUBLISHED.read_text()), "own": PEERS["own_results"](JOBS, ARENA)}
+
+
+def main() -> None:
+    PAGE.write_text(rendered_page(PAGE.read_text()))
+    found = peers()
+    save_plot = runpy.run_path(str(Path(__file__).with_name("plot_peers.py")))["save_plot"]
+    save_plot(found["own"], found["peers"], PICTURE)
 
 
 if __name__ == "__main__":
-    PAGE.write_text(rendered_page(PAGE.read_text()))
+    main()
