@@ -106,6 +106,13 @@ def test_a_run_of_the_bundled_model_imports_only_what_it_uses(tmp_path: Path) ->
     assert not found & unwanted
 
 
+def test_a_run_that_calls_no_kernel_does_not_import_numba(tmp_path: Path) -> None:
+    words = ["run", "method=fedavg", "model=mlp", "head=keep", "rounds=1", "clients=2", "limit=20", "test_limit=10"]
+    found = imported(*words, folder=tmp_path)
+    assert "torch" in found
+    assert not found & {"numba", "scipy", "llvmlite"}
+
+
 COMPILER = """
 import sys, torch
 from subbit.runtime.lean_torch import KEPT, leave_compiler_out
@@ -135,6 +142,10 @@ def test_nothing_is_collected_while_modules_are_imported() -> None:
     assert gc.isenabled()
     assert gc.get_freeze_count() > before
     gc.unfreeze()
+    with uncollected(freeze=False):
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
     gc.disable()
     try:
         with uncollected():
