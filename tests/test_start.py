@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from subbit.cli.entry import main
 from subbit.core import own_components
 from subbit.core.garbage import uncollected
 from subbit.report.catalogue import KINDS
@@ -153,3 +155,15 @@ def test_nothing_is_collected_while_modules_are_imported() -> None:
         assert not gc.isenabled()  # Who disabled it before wants it so.
     finally:
         gc.enable()
+
+
+def test_threads_of_openblas_sleep_at_once_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "OPENBLAS_THREAD_TIMEOUT"
+    monkeypatch.setattr(sys, "argv", ["subbit", "--version"])
+    for given, expected in (("", "4"), ("20", "20")):
+        monkeypatch.setenv(name, given)
+        if not given:
+            monkeypatch.delenv(name)
+        with pytest.raises(SystemExit):
+            main()
+        assert os.environ[name] == expected
