@@ -42,7 +42,7 @@ ALLOWED: dict[str, set[str]] = {
     "board": {"core", "config", "runtime", "report", "pages"},
     "tracking": {"core", "config", "runtime"},
     "setup": {"core", "sets", "models"},
-    "conformance": {"core", "codecs", "wire", "data", "models", "methods", "config", "runtime", "export"},
+    "conformance": {"core", "codecs", "aggregate", "wire", "data", "models", "methods", "config", "runtime", "export"},
     "cli": {
         *("core", "wire", "peft", "methods", "config", "runtime"),
         *("report", "export", "flower", "papers", "arena", "conformance"),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from subbit.cli.entry import main
 from subbit.core import own_components
 from subbit.core.garbage import uncollected
 from subbit.report.catalogue import KINDS
@@ -106,6 +108,13 @@ def test_a_run_of_the_bundled_model_imports_only_what_it_uses(tmp_path: Path) ->
     assert not found & unwanted
 
 
+def test_a_run_that_calls_no_kernel_does_not_import_numba(tmp_path: Path) -> None:
+    words = ["run", "method=fedavg", "model=mlp", "head=keep", "rounds=1", "clients=2", "limit=20", "test_limit=10"]
+    found = imported(*words, folder=tmp_path)
+    assert "torch" in found
+    assert not found & {"numba", "scipy", "llvmlite"}
+
+
 COMPILER = """
 import sys, torch
 from subbit.runtime.lean_torch import KEPT, leave_compiler_out
@@ -135,6 +144,10 @@ def test_nothing_is_collected_while_modules_are_imported() -> None:
     assert gc.isenabled()
     assert gc.get_freeze_count() > before
     gc.unfreeze()
+    with uncollected(freeze=False):
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
     gc.disable()
     try:
         with uncollected():
@@ -142,3 +155,15 @@ def test_nothing_is_collected_while_modules_are_imported() -> None:
         assert not gc.isenabled()  # Who disabled it before wants it so.
     finally:
         gc.enable()
+
+
+def test_threads_of_openblas_sleep_at_once_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "OPENBLAS_THREAD_TIMEOUT"
+    monkeypatch.setattr(sys, "argv", ["subbit", "--version"])
+    for given, expected in (("", "4"), ("20", "20")):
+        monkeypatch.setenv(name, given)
+        if not given:
+            monkeypatch.delenv(name)
+        with pytest.raises(SystemExit):
+            main()
+        assert os.environ[name] == expected

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import subbit.core.jit
-from subbit.conformance.compile_kernels import compile_kernels
+from subbit.codecs.sampler import hash_place
+from subbit.conformance.compile_kernels import compile_kernels, compile_modules
 
 CALLER = """
 from subbit_jit_copy.codecs.called import inner
@@ -28,6 +31,7 @@ from subbit_jit_copy.core.jit import njit
 def inner(x):
     return x * FACTOR
 """
+OUTER = "from subbit_jit_copy.models.caller import outer; print(outer(10))"
 
 
 @pytest.fixture
@@ -44,8 +48,11 @@ def package(tmp_path: Path) -> Path:
 
 def outer_of_ten(package: Path, factor: int, **environment: str) -> int:
     (package / "codecs" / "called.py").write_text(CALLED.replace("FACTOR", str(factor)))
-    command = [sys.executable, "-c", "from subbit_jit_copy.models.caller import outer; print(outer(10))"]
-    variables = {**os.environ, **environment}
+    return printed(package, OUTER, **environment)
+
+
+def printed(package: Path, code: str, **environment: str) -> int:
+    command, variables = [sys.executable, "-c", code], {**os.environ, **environment}
     done = subprocess.run(command, cwd=package.parent, env=variables, capture_output=True, text=True, check=True)
     return int(done.stdout)
 
@@ -72,3 +79,24 @@ def test_every_kernel_is_in_the_cache_after_subbit_compile() -> None:
     files = compile_kernels()
     assert len(files) > 50
     assert [name for name, file in files.items() if not file.exists()] == []
+
+
+def test_a_kernel_is_copied_and_pickled_like_a_function() -> None:
+    assert copy.deepcopy(hash_place) is hash_place
+    assert pickle.loads(pickle.dumps(hash_place)) is hash_place
+
+
+def test_a_kernel_whose_source_changed_after_it_was_read_is_compiled_anew(package: Path) -> None:
+    """The process compiles what it has read, late; the next one must not take that for what is in the file."""
+    (package / "codecs" / "called.py").write_text(CALLED.replace("FACTOR", "2"))
+    caller, changed = package / "models" / "caller.py", CALLER.replace("+ 1", "+ 200")
+    change = f"import pathlib; pathlib.Path({str(caller)!r}).write_text({changed!r})"
+    read, call = OUTER.split("; ")
+    assert printed(package, "; ".join((read, change, call))) == 21
+    assert printed(package, OUTER) == 220
+
+
+def test_bytecode_is_kept_where_python_does_not_keep_it(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subbit, "__file__", str(package / "__init__.py"))
+    compile_modules()
+    assert list((package / "models" / "__pycache__").glob("caller.*.pyc"))

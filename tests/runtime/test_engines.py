@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 from torch import nn
 
+import subbit.runtime.run
 from subbit.core.errors import WorkerError
 from subbit.methods.names import method_names
+from subbit.runtime.evaluation import evaluate
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.pool import Pool
 from subbit.runtime.run import Progress, run_job
@@ -58,6 +60,48 @@ def test_a_head_that_the_server_solves_is_the_same_with_two_workers() -> None:
         for workers in (1, 2)
     ]
     assert found[0] == found[1]
+
+
+THREADS = """
+import os, torch
+from subbit.config.resolve import resolve
+from subbit.runtime.problem import build_problem
+from subbit.runtime.run import run_job
+from subbit.runtime.trial import try_job
+
+torch.set_num_threads(4)
+settings = resolve({"method": "fedavg", "rounds": 1, "clients": 2, "limit": 64, "test_limit": 32})
+before = len(os.listdir("/proc/self/task"))
+problem = build_problem(settings.run)
+try_job(problem, settings)
+run_job(problem, settings)
+assert torch.get_num_threads() == 4
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only this kernel lists threads")
+def test_a_run_with_one_thread_starts_no_others(tmp_path: Path) -> None:
+    """Threads that wait for work do so by spinning: they take a processor from the clients."""
+    variables = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # That of scipy, which numba loads, has threads of its own.
+    command = [sys.executable, "-c", THREADS]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == 0
+
+
+def test_the_trained_network_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last round scores it already; at the end there are the other networks of the method."""
+    asked: list[str] = []
+
+    def counted(workplace: Any, engine: Any, state: Any, network: str, *, before: bool = False) -> Any:
+        asked.append(network)
+        return evaluate(workplace, engine, state, network, before=before)
+
+    monkeypatch.setattr(subbit.runtime.run, "evaluate", counted)
+    summary = run_job(digits_problem(), settings(method="deltamask", rounds=1)).summary
+    assert sorted(asked) == ["expected", "expected", "sampled", "thresholded"]
+    assert summary["accuracy"] == summary["accuracy_expected"] == summary["accuracy_by_round"][-1]
 
 
 class Deadly(nn.Module):

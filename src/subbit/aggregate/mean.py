@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from subbit.core.jit import njit
 
 BLOCK = 64
+MANY = 1 << 19
+"""Numbers. Fewer are added without the kernel: loading numba takes as long as it saves in hundreds of vectors."""
 WORDS: dict[Any, Any] = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
 
 
@@ -25,7 +27,8 @@ class WeightedMean:
 
     def add(self, vector: NDArray[Any], weight: float) -> None:
         vector = np.asarray(vector)
-        if vector.shape == self.sum.shape and vector.dtype in WORDS and math.isfinite(weight):
+        known = vector.shape == self.sum.shape and vector.dtype in WORDS and math.isfinite(weight)
+        if known and vector.size >= MANY:
             vector = np.ascontiguousarray(vector)
             _add_product(vector, vector.view(WORDS[vector.dtype]), float(weight), self.sum)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -75,6 +76,9 @@ def options(
 
 def main() -> None:
     """Entry point: expected errors become one line and an exit status, others a traceback."""
+    # Before numpy is imported, also for workers: OpenBLAS starts a thread for every core, and each spins for 2^26
+    # cycles before it sleeps. 2^4 are enough.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     try:
         # Also for `python -m subbit`: the name is what shells complete.
         app(prog_name="subbit")

@@ -135,8 +135,9 @@ def compile_() -> None:
     note("compiling kernels")
     with Teller():
         busy_with("loading PyTorch")
-        from subbit.conformance.compile_kernels import compile_kernels
+        from subbit.conformance.compile_kernels import compile_kernels, compile_modules
 
+        compile_modules()
         files = compile_kernels()
     kept = sorted({str(file.parent) for file in files.values() if file.exists()})
     if not kept:

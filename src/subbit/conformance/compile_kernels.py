@@ -1,11 +1,12 @@
 """Compiles every kernel into numba's cache on disk, so that no run waits for it.
 
 A kernel is compiled for the types that it is called with, so this calls them the way runs do: every codec on its test
-cases, a round of every method, and a mask as a device loads it.
+cases, a round of every method, a mean of long vectors, and a mask as a device loads it.
 """
 
 from __future__ import annotations
 
+import compileall
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+import subbit
+from subbit.aggregate.mean import MANY, WeightedMean
 from subbit.codecs import Codec
 from subbit.conformance.cases import payloads, shared_for, subjects
 from subbit.conformance.problems import digits_problem, settings
@@ -37,9 +40,18 @@ def compile_kernels() -> dict[str, Path]:
     for name in METHODS:
         for preset in PRESETS:
             run_job(problem, settings(method=name, preset=preset, rounds=2, evaluate_every=2))
+    for dtype in (np.float32, np.float64):
+        WeightedMean(MANY).add(np.zeros(MANY, dtype=dtype), 1)
     ones = np.ones(8, dtype=np.float32)
     write_masked(ones, np.ones(1, dtype=np.uint8), ones.copy())
     return dict(_kernels())
+
+
+def compile_modules() -> None:
+    """Python's own bytecode of subbit, where it is missing or old. Python keeps it when a module is first imported, but
+    not where it may not write, or must not (PYTHONDONTWRITEBYTECODE, in many containers): there every process would
+    compile the source anew, which takes as long as importing numpy. Best effort."""
+    compileall.compile_dir(Path(subbit.__file__).parent, quiet=2)
 
 
 def _exercise(codec: Codec[Any], size: int) -> None:

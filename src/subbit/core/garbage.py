@@ -8,14 +8,16 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def uncollected(*, freeze: bool = True) -> Iterator[None]:
     """Inside, nothing is collected. Modules stay, so that looking for garbage among them finds nothing and takes a
-    tenth of the time until a run begins; what was imported is not looked at later, either."""
+    tenth of the time until a run begins; what was imported is not looked at later, either. Not so without `freeze`, for
+    where there may be garbage already, which would be kept."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if enabled:
-            gc.freeze()
+            if freeze:
+                gc.freeze()
             gc.enable()

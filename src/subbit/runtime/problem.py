@@ -15,6 +15,7 @@ from subbit.config.schema import GIVEN, OWN, RunConfig
 from subbit.core.busy import busy_with
 from subbit.core.errors import ConfigError
 from subbit.core.imported import is_imported
+from subbit.core.machine import torch_threads
 from subbit.core.randomness import derive_key
 from subbit.data import Data, Examples, SplitSummary, load_dataset, partition, summarise_split
 from subbit.data.form import Form, form_of
@@ -162,8 +163,11 @@ def build_problem(run: RunConfig) -> Problem:
     )
     form = form_of(dataset.train.batch(np.arange(1)))
     busy_with(f"loading {run.model}")
+    # As many threads as the run has: once there are more, they take turns in waiting for work.
+    with torch_threads(run.threads):
+        module = aligned(load_module(run, dataset.classes, _input_shape(run, form)))
     problem = Problem(
-        module=aligned(load_module(run, dataset.classes, _input_shape(run, form))),
+        module=module,
         train=dataset.train,
         parts=tuple(parts),
         test=dataset.test,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from subbit.config.resolve import Settings
 from subbit.config.schema import GIVEN
@@ -20,6 +19,7 @@ from subbit.core.busy import busy_with
 from subbit.core.devices import find_device
 from subbit.core.errors import ConfigError, RunFolderError
 from subbit.core.json_records import as_json
+from subbit.core.machine import torch_threads
 from subbit.models.select import restore_frozen
 from subbit.runtime.client_memory import ClientMemories, Memories, MemoriesInRam
 from subbit.runtime.engines import Engine, InProcess, Workers
@@ -96,8 +96,7 @@ def run_job(
             cleanup.callback(folder.release)
             settings = folder.settings
         # The server computes too, and its number of threads may change the last bits, as in a worker.
-        cleanup.callback(torch.set_num_threads, torch.get_num_threads())
-        torch.set_num_threads(settings.run.threads)
+        cleanup.enter_context(torch_threads(settings.run.threads))
         job = folder.job if folder is not None else secrets.token_hex(16)
         tracked = tracked_run(settings, job, None if folder is None else folder.path)
         journal = _Journal(folder, Trackers(track, tracked, resume=resume), report)
@@ -116,12 +115,15 @@ def run_job(
         if state.phase == "head":
             _fit_head(workplace, state, engine, ledger, events)
             journal.save(state, ledger, events)
-        _main_phase(workplace, state, engine, ledger, events, journal)
+        last = _main_phase(workplace, state, engine, ledger, events, journal)
         method = workplace.method("main")
         alone = asks_clients(workplace) or workplace.settings.run.evaluate == "personal"
         networks = (method.primary_network,) if alone else method.networks
         busy_with("scoring the trained network")
-        evaluations = {network: evaluate(workplace, engine, state, network) for network in networks}
+        known = {} if last is None else {method.primary_network: last}
+        evaluations = {
+            network: known.get(network) or evaluate(workplace, engine, state, network) for network in networks
+        }
         layers = None if folder is None else layer_changes(workplace, state)
         numbers = summarise(workplace, state, ledger, events, evaluations, time.monotonic() - started)
         summary = as_json(numbers)
@@ -205,7 +207,8 @@ def _main_phase(
     ledger: Ledger,
     events: Events,
     journal: _Journal,
-) -> None:
+) -> Evaluation | None:
+    """Returns how the trained network does, if that is known: of a finished run that is resumed it is not."""
     run, method = workplace.settings.run, workplace.method("main")
     head_frame = workplace.pack_head(state.head) if workplace.sends_head and state.head is not None else None
     if not any(isinstance(event, Before) for event in events):
@@ -213,12 +216,13 @@ def _main_phase(
         before = evaluate(workplace, engine, state, method.primary_network, before=True)
         events.append(Before(score=before.score, scores=before.scores, accuracy=before.scores.get("accuracy")))
     clients = workplace.problem.clients_with_data()
+    found: Evaluation | None = None
     while state.next_round < run.rounds:
         started, number = time.monotonic(), state.next_round
         busy_with(f"round {number + 1} of {run.rounds}")
         cohort = Cohort(engine.candidates(clients), run.quorum, workplace.drawn)
         outcome = run_round(method, state, engine, ledger, cohort, head_frame, workplace.refuse_useless)
-        found: Evaluation | None = None
+        found = None
         if (number + 1) % run.evaluate_every == 0 or number + 1 == run.rounds:
             busy_with(f"round {number + 1} of {run.rounds}: scoring the network")
             found = evaluate(workplace, engine, state, method.primary_network)
@@ -227,6 +231,7 @@ def _main_phase(
         journal.save(state, ledger, events)
         if journal.report is not None:
             journal.report(_progress(run.rounds, event))
+    return found
 
 
 def _progress(rounds: int, event: MainRound) -> Progress:

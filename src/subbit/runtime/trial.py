@@ -12,6 +12,7 @@ from subbit.config.resolve import Settings
 from subbit.core.blame import one_line, place_of
 from subbit.core.busy import busy_with
 from subbit.core.errors import ConfigError, ModelError, PluginError, SubbitError
+from subbit.core.machine import torch_threads
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.data.examples import Inputs
 from subbit.models.frozen_weights import is_narrowed
@@ -26,17 +27,19 @@ TRIED = 2  # Examples; one alone is a special case for some layers.
 def try_job(problem: Problem, settings: Settings) -> None:
     """Build the method and run the module on a few examples; raises `SubbitError` if that does not work."""
     busy_with("trying the job on a few examples")
-    find_trackers(settings.run.track)
-    workplace = Workplace(problem, settings, share=True)
-    _try_accumulator(workplace)
-    workplace.attach("main")
-    workplace.method("main").task.flat.evaluation_mode()
-    if is_personal(workplace):
-        problem.own_test(problem.clients_with_data()[0])
-    with torch_randomness(derive_key(settings.run.seed, "trial")):
-        workplace.method("main").task.training_batch(problem.train, np.arange(min(TRIED, len(problem.train))), 0)
-        try_module(workplace.module, problem)
-        _try_precision(workplace)
+    # As many threads as the run has: more would only wait for each other at so few examples.
+    with torch_threads(settings.run.threads):
+        find_trackers(settings.run.track)
+        workplace = Workplace(problem, settings, share=True)
+        _try_accumulator(workplace)
+        workplace.attach("main")
+        workplace.method("main").task.flat.evaluation_mode()
+        if is_personal(workplace):
+            problem.own_test(problem.clients_with_data()[0])
+        with torch_randomness(derive_key(settings.run.seed, "trial")):
+            workplace.method("main").task.training_batch(problem.train, np.arange(min(TRIED, len(problem.train))), 0)
+            try_module(workplace.module, problem)
+            _try_precision(workplace)
 
 
 def _try_precision(workplace: Workplace) -> None:
