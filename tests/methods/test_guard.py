@@ -139,7 +139,8 @@ def test_two_classes_each_and_a_rate_that_is_too_large_end_near_the_start() -> N
     labels = digits_problem(mlp(64)).train.labels
     assert labels is not None
     parts = [np.flatnonzero(labels.numpy() // 2 == client)[:80] for client in range(5)]
-    common = {"method": "subbit", "head": "lda", "clients": 5, "rounds": 6, "epochs": 3, "learning_rate": 0.05}
+    common = {"method": "subbit", "head": "lda", "clients": 5, "rounds": 6, "learning_rate": 0.05}
+    common |= {"server_momentum": 0.5}
     with_it, without = (
         run_job(digits_problem(mlp(64), parts), settings(**common, guard=guard)).summary for guard in ("start", True)
     )

@@ -3,16 +3,15 @@
 Our own method; docs/flagship.md has the experiments behind it.
 
     weights  W = W0 (1 + V R V')  V: the inputs that a layer uses most; z: all values of R, and the head's own
-    client   trains z by Adam for an epoch from the z it received: z_k. The rate falls to zero over the rounds
+    client   trains z by Adam for three epochs from the z it received: z_k. The rate falls to zero over the rounds
              If z_k raises the loss on its own examples, its step is halved (`guard`)
     up       E(z_k - z), E: EDEN at one bit a value, with a rotation of its own for every client and round
-    server   v <- momentum v + mean_k E(z_k - z),   z <- z + v
+    server   z <- z + mean_k E(z_k - z)
     down     E(z - held): what receivers hold follows z, and what one broadcast loses is in the next one
 
 A shorter vector loses less than fewer bits on a longer one. Relative to what a layer computes already, a step means the
-same on every network: at a rate of 0.005 it changes the response along a direction by 0.5%. The server's momentum
-costs no byte and takes the place of more rounds. The noise of one bit averages out over clients (up) and over rounds
-(down).
+same on every network: at a rate of 0.0025 it changes the response along a direction by 0.25%. Several small epochs cost
+no byte and take the place of more rounds. The noise of one bit averages out over clients (up) and over rounds (down).
 
 `bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and
 if all weights have one of their own, the number of bits.
@@ -46,11 +45,11 @@ DIMENSIONS = SubspaceMap(basis="own", dimensions=8192)
 class SubbitParameters:
     map: SubspaceMap = DIMENSIONS
     local: LocalWeights = LocalWeights(
-        batch_size=32, learning_rate=0.005, schedule="cosine", guard="start", calibrate=True
+        epochs=3, batch_size=32, learning_rate=0.0025, schedule="cosine", guard="start", calibrate=True
     )
     up: VectorUp = VectorUp(codec=Eden(bits=1.0))
     down: VectorDown = VectorDown(codec=Eden(bits=1.0))
-    aggregate: VectorAggregate = VectorAggregate(server_momentum=0.5)
+    aggregate: VectorAggregate = VectorAggregate()
     bytes: int | None = None
     """Bytes of a client in a round, up and down together, headers and missed broadcasts included, on average over the
     run. Decides `dimensions` and `head_dimensions`."""
