@@ -7,6 +7,7 @@ python benchmarks/render_flagship.py
 from __future__ import annotations
 
 import json
+import math
 import runpy
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ def vitb(found: dict[str, Any]) -> str:
 
 
 def arena(found: dict[str, Any]) -> str:
-    headings = ["job", "head alone", "`subbit`", "MB", "`fedavg`", "MB", "gap that `fedavg` closes", "of it `subbit`"]
+    headings = ["job", "floor", "`subbit`", "MB", "`fedavg`", "MB", "gap that `fedavg` closes", "of it `subbit`"]
+    headings += ["fewest MB of another that scores as high"]
     rows = [row for row in map(_row, found["jobs"]) if row is not None]
     return str(SECTIONS["table"](headings, rows)) if rows else "Nothing yet."
 
@@ -53,17 +55,23 @@ def _row(found: Standing) -> list[str] | None:
     rows = {row.method: row for row in found.rows if row.score is not None}
     if OURS not in rows or FULL not in rows:
         return None
-    floor = max((row for row in found.rows if row.role == "floor" and row.score is not None), key=_score)
+    floor = max((row for row in rows.values() if row.role == "floor"), key=_closed)
     ours, full = rows[OURS], rows[FULL]
     closed = "-" if full.gap_closed is None else f"{full.gap_closed:.0%}"
     usable = full.gap_closed is not None and ours.gap_closed is not None and full.gap_closed > 0
     share = f"{(ours.gap_closed or 0) / (full.gap_closed or 1):.0%}" if usable else "-"
     shown = [_with_spread(ours), _megabytes(ours), _with_spread(full), _megabytes(full)]
-    return [found.job.name, _with_spread(floor), *shown, closed, share]
+    others = [
+        row for row in rows.values() if row.role == "method" and row.method != OURS and _closed(row) >= _closed(ours)
+    ]
+    cheapest = min(others, key=lambda row: row.total_mb or math.inf, default=None)
+    as_high = "none" if cheapest is None else f"{_megabytes(cheapest)} (`{cheapest.method}`)"
+    return [found.job.name, _with_spread(floor), *shown, closed, share, as_high]
 
 
-def _score(row: Row) -> float:
-    return row.score or 0.0
+def _closed(row: Row) -> float:
+    """The share of the gap, which is larger for better scores, also where these are perplexities."""
+    return -math.inf if row.gap_closed is None else row.gap_closed
 
 
 def _with_spread(row: Row) -> str:

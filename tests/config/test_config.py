@@ -86,6 +86,19 @@ def test_a_key_of_another_contender_is_skipped_but_a_key_of_nobody_is_not() -> N
         resolve({"kapa": 0.5}, ["method=fedpm"], others=["deltamask", "fedpm"])
 
 
+def test_a_contender_must_know_its_own_keys_and_lends_them_to_nobody() -> None:
+    contenders = ["fedavg:codec=eden", "fedavg:codec=topk,fraction=0.1"]
+    eden = ["codec=eden", "run.method=fedavg"]
+    with pytest.raises(ConfigError, match="unknown key 'fraction'"):
+        resolve_contender({}, [], contenders, [*eden, "fraction=0.2"])
+    # Nobody but this contender has the codec that knows `bits`: a common key that only it knows is no key of others.
+    assert resolve_contender({}, ["bits=2"], contenders, eden)[0].parameters.up.codec.bits == 2
+    with pytest.raises(ConfigError, match="unknown key 'levels'"):
+        resolve_contender({}, ["levels=2"], contenders, ["codec=topk", "run.method=fedavg"])
+    assert resolve_contender({"fraction": 0.5}, [], contenders, eden)[1] == ("fraction",)
+
+
+
 def test_values_from_toml_keep_their_type() -> None:
     with pytest.raises(ConfigError, match=r"rounds=2\.5"):
         resolve({"rounds": 2.5})

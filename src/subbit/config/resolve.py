@@ -57,14 +57,16 @@ def resolve(file_values: Mapping[str, Any], words: Iterable[str] = (), others: I
 
 
 def resolve_contender(
-    file_values: Mapping[str, Any], words: Iterable[str], others: Iterable[str]
+    file_values: Mapping[str, Any], words: Iterable[str], others: Iterable[str], own: Iterable[str] = ()
 ) -> tuple[Settings, tuple[str, ...]]:
     """The settings of one run, and the keys that were skipped.
 
     `others` are the contenders of a comparison that share the file and the words, e.g. `fedavg:codec=topk`. A key
-    that only one of them knows is skipped, except for privacy.
+    that only one of them knows is skipped, except for privacy. `own` are words of this contender alone: it must know
+    them, and they say nothing about what the others know.
     """
-    assigned = [split_assignment(word) for word in words]
+    for_it = [split_assignment(word) for word in own]
+    assigned = [*map(split_assignment, words), *for_it]
     # Before any name is looked up.
     plugins = needed_plugins(_last([*file_values.items(), *assigned], "plugins"))
     tables = {key: value for key, value in file_values.items() if key in method_names() and isinstance(value, dict)}
@@ -91,11 +93,12 @@ def resolve_contender(
     pieces = Tables(method.Parameters, [*preset, *given])
     refuse_two_meanings(method.name, pieces, everything, run_keys)
     refuse_other_method(method, pieces, given)
-    foreign = [_tables_of(other, given) for other in others]
+    shared = given[: len(given) - sum(of_run[word] not in run_keys for word, _ in for_it)]
+    foreign = [_tables_of(other, shared) for other in others]
     skipped: dict[str, Any] = {}
     for key, value in given:
         if not pieces.knows(key):
-            if not any(other.knows(key) for other in foreign):
+            if key in dict(for_it) or not any(other.knows(key) for other in foreign):
                 raise ConfigError(f"unknown key {key!r} for method {method.name!r}: {hint(key, pieces, run_keys)}")
             skipped[key] = value
     refuse_lost_privacy(method.name, skipped)

@@ -11,7 +11,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from subbit.config.resolve import Settings, contender_words, resolve, resolve_contender
+from subbit.config.resolve import Settings, contender_words, resolve_contender
 from subbit.core.errors import ConfigError
 from subbit.core.values import split_assignment
 from subbit.methods.names import find_method
@@ -64,10 +64,10 @@ def _resolved(
 ) -> tuple[Settings, tuple[str, ...]]:
     """Seeds count from the contender's own, the common one, or 0."""
     label = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in contender.label)
-    own = [*words, *contender.words, f"run.method={contender.method}"]
+    own = [*contender.words, f"run.method={contender.method}"]
     others = [other.text for other in contenders]
-    seed = resolve(values, own, others).run.seed + number
-    return resolve_contender(values, [*own, f"run.seed={seed}", f"run.name={label}-seed{seed}"], others)
+    seed = resolve_contender(values, words, others, own)[0].run.seed + number
+    return resolve_contender(values, words, others, [*own, f"run.seed={seed}", f"run.name={label}-seed{seed}"])
 
 
 def with_baselines(contenders: Sequence[Contender], values: Mapping[str, Any], words: Sequence[str]) -> list[Contender]:
