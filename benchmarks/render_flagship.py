@@ -1,5 +1,6 @@
 """Write the bytes of `benchmarks/results/vitb-bytes.json`, the flagship's rows of the arena, the published figures of
-`peers.json` and the single runs of `flagship-tried.json` into docs/flagship.md, and draw docs/peers.svg.
+`peers.json`, the liars of `liars.json` and the single runs of `flagship-tried.json` into docs/flagship.md, and draw
+docs/peers.svg.
 
 python benchmarks/render_flagship.py
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import runpy
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from subbit.arena.standings import Row, Standing, standing
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "flagship.md"
 RESULTS = ROOT / "benchmarks" / "results" / "vitb-bytes.json"
+LIARS = ROOT / "benchmarks" / "results" / "liars.json"
 TRIED = ROOT / "benchmarks" / "results" / "flagship-tried.json"
 PUBLISHED, PICTURE = ROOT / "benchmarks" / "results" / "peers.json", ROOT / "docs" / "peers.svg"
 JOBS, ARENA = ROOT / "experiments" / "arena", ROOT / "benchmarks" / "results" / "arena"
@@ -39,6 +42,26 @@ def arena(found: dict[str, Any]) -> str:
     headings += ["fewest MB of another that scores as high"]
     rows = [row for row in map(_row, found["jobs"]) if row is not None]
     return str(SECTIONS["table"](headings, rows)) if rows else "Nothing yet."
+
+
+def liars(found: dict[str, Any]) -> str:
+    """Beside honest runs: the cost of a lie is the difference of means over the same seeds."""
+    runs = found["liars"]["runs"]
+    record = json.loads((ARENA / found["liars"]["job"] / f"{OURS}.json").read_text())
+    honest = {run["seed"]: run["score"] for run in record["runs"]}
+    rows = [["nobody, default keys", *_told([*honest.values()]), "-"]]
+    for lie in dict.fromkeys(run["lie"] for run in runs):
+        scores = {run["seed"]: run["score"] for run in runs if run["lie"] == lie}
+        lost = [honest[seed] - score for seed, score in scores.items()]
+        about = f"{runs[0]['liars']} of {runs[0]['clients']}, change {lie}, `{' '.join(runs[0]['keys'])}`"
+        rows.append([about, *_told([*scores.values()]), f"{100 * statistics.fmean(lost):.1f}"])
+    headings = ["who lies", f"accuracy on *{found['liars']['job']}*", "seeds", "points lost"]
+    return str(SECTIONS["table"](headings, rows))
+
+
+def _told(scores: list[float]) -> list[str]:
+    spread = f" ± {statistics.stdev(scores):.3f}" if len(scores) > 1 else ""
+    return [f"{statistics.fmean(scores):.3f}{spread}", str(len(scores))]
 
 
 def tried(found: dict[str, Any]) -> str:
@@ -85,9 +108,9 @@ def _megabytes(row: Row) -> str:
 def rendered_page(text: str) -> str:
     found = json.loads(RESULTS.read_text())
     found["jobs"] = [standing(ARENA, job) for job in read_jobs(JOBS).values()]
-    found["tried"] = json.loads(TRIED.read_text())
+    found["tried"], found["liars"] = json.loads(TRIED.read_text()), json.loads(LIARS.read_text())
     found |= peers()
-    sections = {"vitb": vitb, "arena": arena, "peers": PEERS["peers"], "tried": tried}
+    sections = {"vitb": vitb, "arena": arena, "peers": PEERS["peers"], "liars": liars, "tried": tried}
     return str(SECTIONS["filled"](text, found, sections))
 
 

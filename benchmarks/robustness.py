@@ -16,7 +16,7 @@ import json
 import platform
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +115,14 @@ LIES: dict[str, tuple[Kind, Lie]] = {
 class WithLiars(InProcess):
     """An engine in which some clients train normally and then send something else."""
 
-    def __init__(self, workplace: Workplace, lie: str) -> None:
+    def __init__(self, workplace: Workplace, lie: str, liars: Collection[int] = LIARS) -> None:
         super().__init__(workplace, threads=1)
-        self.workplace = workplace
+        self.workplace, self.liars = workplace, liars
         self.kind, self.lie = LIES[lie]
 
     def train(self, orders: Sequence[Order]) -> Iterator[Reply]:
         for order in orders:
-            yield self.forged(order) if order.client in LIARS else client_turn(self.workplace, order)
+            yield self.forged(order) if order.client in self.liars else client_turn(self.workplace, order)
 
     def forged(self, order: Order) -> Reply:
         method = self.workplace.method("main")
