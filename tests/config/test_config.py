@@ -98,7 +98,6 @@ def test_a_contender_must_know_its_own_keys_and_lends_them_to_nobody() -> None:
     assert resolve_contender({"fraction": 0.5}, [], contenders, eden)[1] == ("fraction",)
 
 
-
 def test_values_from_toml_keep_their_type() -> None:
     with pytest.raises(ConfigError, match=r"rounds=2\.5"):
         resolve({"rounds": 2.5})
