@@ -45,8 +45,8 @@ def one_run(lie: str, seed: int) -> dict[str, Any]:
 def main() -> None:
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"job": JOB, "runs": []}
     done = {(run["lie"], run["seed"]) for run in found["runs"]}
-    for seed in range(SEEDS):
-        for lie in TOLD:
+    for lie in TOLD:
+        for seed in range(SEEDS):
             if (lie, seed) not in done:
                 found["runs"].append(one_run(lie, seed))
                 replace_file(RESULTS, (json.dumps(found, indent=1) + "\n").encode())
