@@ -50,11 +50,12 @@ def liars(found: dict[str, Any]) -> str:
     record = json.loads((ARENA / found["liars"]["job"] / f"{OURS}.json").read_text())
     honest = {run["seed"]: run["score"] for run in record["runs"]}
     rows = [["nobody, default keys", *_told([*honest.values()]), "-"]]
-    for lie in dict.fromkeys(run["lie"] for run in runs):
-        scores = {run["seed"]: run["score"] for run in runs if run["lie"] == lie}
+    for who, lie in sorted({(run["who"], run["lie"]) for run in runs}):
+        scores = {run["seed"]: run["score"] for run in runs if (run["who"], run["lie"]) == (who, lie)}
         lost = [honest[seed] - score for seed, score in scores.items()]
-        about = f"{runs[0]['liars']} of {runs[0]['clients']}, change {lie}, `{' '.join(runs[0]['keys'])}`"
-        rows.append([about, *_told([*scores.values()]), f"{100 * statistics.fmean(lost):.1f}"])
+        about = f"{who}, change {lie}; `{' '.join(runs[0]['keys'])}`"
+        points = f"{100 * statistics.fmean(lost):.1f} (at most {100 * max(lost):.1f})"
+        rows.append([about, *_told([*scores.values()]), points])
     headings = ["who lies", f"accuracy on *{found['liars']['job']}*", "seeds", "points lost"]
     return str(SECTIONS["table"](headings, rows))
 
