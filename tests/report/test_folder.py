@@ -318,6 +318,19 @@ def test_check_names_what_is_damaged(tmp_path: Path) -> None:
         (path / damaged).write_bytes(data)
 
 
+def test_check_of_a_run_without_rounds_only_asks_that_it_claims_no_byte(tmp_path: Path) -> None:
+    folder = RunFolder.create(chosen(tmp_path, rounds=0, head="keep"), "")
+    with pytest.raises(RunFolderError, match="no finished round yet"):
+        check_run(folder.path)
+    run_job(problem(), folder.settings, folder)
+    assert [finding.damage for finding in check_run(folder.path)] == [None]
+    summary = folder.path / "summary.json"
+    summary.write_text(summary.read_text().replace('"total_bytes": 0', '"total_bytes": 8'))
+    (finding,) = check_run(folder.path)
+    assert finding.damage is not None
+    assert "claims 8 bytes" in finding.damage
+
+
 def test_a_damaged_memory_is_a_counted_failure(tmp_path: Path) -> None:
     path = stopped_after(3, tmp_path)
     for file in (path / "memory" / "1").iterdir():  # One of the two that take part in the next round.

@@ -19,6 +19,8 @@ from subbit.runtime.manifest import Manifest, read_manifest, state_path, turns
 from subbit.runtime.round import ServerState
 from subbit.wire.ledger import Ledger
 
+SUMMARY = "summary.json"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -32,6 +34,8 @@ def check_run(path: Path) -> list[Finding]:
     folder = RunFolder.open(path)
     checkpoint = path / "checkpoint"
     found = turns(checkpoint)
+    if not found and (path / SUMMARY).is_file():
+        return [_finding(f"{SUMMARY} of a run without rounds", lambda: _check_nothing_sent(folder))]
     if not found:
         raise RunFolderError(f"{path} has no finished round yet: there is nothing to check")
     findings: list[Finding] = []
@@ -79,8 +83,15 @@ def _check_sums(folder: RunFolder, manifest: Manifest) -> None:
     # Earlier versions counted clients that were only asked for their loss as downloads.
     if replace(totals, downloads=0) != replace(manifest.totals, downloads=0):
         raise RunFolderError(f"the lines of {LEDGER} add up to {totals}, the manifest says {manifest.totals}")
-    if (folder.path / "summary.json").is_file():
+    if (folder.path / SUMMARY).is_file():
         summary = folder.read_summary()
         for name, value in asdict(manifest.totals).items():
             if name in summary and summary[name] != value:
-                raise RunFolderError(f"summary.json has {name} {json.dumps(summary[name])}, the ledger {value}")
+                raise RunFolderError(f"{SUMMARY} has {name} {json.dumps(summary[name])}, the ledger {value}")
+
+
+def _check_nothing_sent(folder: RunFolder) -> None:
+    """`rounds=0 head=keep` evaluates the network as it is: there is no checkpoint, and no byte may be claimed."""
+    claimed = folder.read_summary().get("total_bytes")
+    if folder.settings.run.rounds or claimed:
+        raise RunFolderError(f"{SUMMARY} claims {claimed} bytes, but there is no checkpoint of a round")
