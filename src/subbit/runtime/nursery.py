@@ -25,8 +25,6 @@ from subbit.runtime.watch import interrupts_blocked
 
 POSSIBLE = sys.platform == "linux" and not getattr(sys, "frozen", False)
 IMPORTED = "subbit.runtime.engines"
-WHERE_LOADED = ("numba",)
-"""Imported too where the server has done so: workers do as it does."""
 PROGRAM = "import sys; sys.path[:] = {path}; from subbit.runtime.nursery_process import main; main({arguments})"
 PATIENCE = 10.0
 """Seconds after which a nursery that should end is killed."""
@@ -78,8 +76,8 @@ class Nursery:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        modules = (IMPORTED, *(name for name in WHERE_LOADED if name in sys.modules))
-        arguments = f"{theirs.fileno()}, {os.getpid()}, {modules}"
+        # Where the server has called a kernel, workers will.
+        arguments = f"{theirs.fileno()}, {os.getpid()}, {IMPORTED!r}, {'numba' in sys.modules}"
         path = spawn.get_preparation_data("nursery")["sys_path"]
         command: Any = spawn.get_command_line()
         command[command.index("-c") + 1] = PROGRAM.format(path=path, arguments=arguments)

@@ -40,14 +40,15 @@ MOST_DESCRIPTORS = 200
 """In one packet; the kernel allows 253."""
 
 
-def main(descriptor: int, server: int, modules: Sequence[str]) -> NoReturn:
-    """A nursery in a new process: imports the modules and serves."""
+def main(descriptor: int, server: int, module: str, kernels: bool) -> NoReturn:
+    """A nursery in a new process: imports the module, with `kernels` loads what calling one needs, and serves."""
     # Only until all is imported: this signal comes when the thread that started the nursery ends, not the process.
     _end_with(server)
     gc.disable()
-    for name in modules:
-        with suppress(Exception):  # A worker imports it again, and says what is wrong.
-            importlib.import_module(name)
+    with suppress(Exception):  # A worker imports it again, and says what is wrong.
+        importlib.import_module(module)
+        if kernels:
+            importlib.import_module("subbit.codecs.sampler").uniforms(0, 0, 1)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
     serve(socket.socket(fileno=descriptor), server)
 
