@@ -207,6 +207,22 @@ def burn(seconds: float) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_utime
 
 
+def test_a_pool_that_is_given_up_does_not_wait_for_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As by Ctrl-C."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(60)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(nursery, "IMPORTED", "slow")
+
+    def interrupted(_: int) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nursery, "read_number", interrupted)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        Pool(1, note_start, ([],))
+    assert time.monotonic() - started < 3
+
+
 def test_what_cannot_be_pickled_starts_nothing() -> None:
     before = below(os.getpid())
     with pytest.raises((AttributeError, TypeError)):

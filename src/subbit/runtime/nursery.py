@@ -40,7 +40,9 @@ class Nursery:
     def __init__(self, taken: tuple[int, socket.socket] | None = None) -> None:
         self.pid = 0 if taken is None else taken[0]
         self._requests = None if taken is None else taken[1]
+        self._serves = taken is not None
         self.gone = not POSSIBLE
+        """Forks no more. The workers that it has may live."""
 
     def fork(self, descriptors: Sequence[int]) -> tuple[int, int, int]:
         """A new worker with these descriptors: its process, where its end can be read, and where it reads what it is
@@ -56,14 +58,16 @@ class Nursery:
             finally:
                 os.close(data)
                 os.close(status)
-            return read_number(ended), ended, sending
+            worker = read_number(ended)
         except BaseException as error:
             os.close(ended)
             os.close(sending)
             if isinstance(error, EOFError | OSError):
-                self.close()
+                self.gone = True
                 raise NurseryGone from error
             raise
+        self._serves = True
+        return worker, ended, sending
 
     def _ask(self, descriptors: Sequence[int]) -> None:
         if self._requests is None:
@@ -92,7 +96,8 @@ class Nursery:
             return
         self._requests.close()
         self._requests = None
-        end = time.monotonic() + PATIENCE
+        # One that still imports would notice only afterwards.
+        end = time.monotonic() + (PATIENCE if self._serves else 0)
         with suppress(ChildProcessError):  # Somebody else waited for it.
             while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
                 if time.monotonic() > end:

@@ -114,6 +114,8 @@ def _fork_worker(given: list[int], workers: dict[int, int], own: Sequence[int]) 
             for descriptor in (*own, *workers.values(), status):
                 os.close(descriptor)
             code = _become_worker(nursery, data, tracker, others)
+        except SystemExit:
+            pass  # Of a main module without `if __name__ == "__main__":`.
         except BaseException:
             sys.excepthook(*sys.exc_info())
             sys.stderr.flush()
