@@ -11,9 +11,9 @@ from multiprocessing.context import set_spawning_popen
 from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
-from subbit.runtime.inherited import InheritedDescriptor
 from subbit.runtime.nursery import Nursery, read_number
 from subbit.runtime.watch import collect_from_now_on
+from subbit.runtime.worker_start import InheritedDescriptor
 
 NURSERY_ENDED = 255
 

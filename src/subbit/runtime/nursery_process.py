@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
-import multiprocessing.resource_tracker
 import os
 import select
 import signal
@@ -24,15 +23,13 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing import spawn
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from subbit.runtime.inherited import inherit
+from subbit.runtime.worker_start import PR_SET_PDEATHSIG, become_worker, end_with
 
 POLL_MILLISECONDS = 500
 PATIENCE = 0.5
 """Seconds in which a thread that has ended disappears from the kernel's list."""
-PR_SET_PDEATHSIG = 1  # From linux/prctl.h.
 PACKET = struct.Struct("qq")
 """How many descriptors come with this packet, and how many are still to come."""
 NUMBER = struct.Struct("q")
@@ -43,7 +40,7 @@ MOST_DESCRIPTORS = 200
 def main(descriptor: int, server: int, module: str, kernels: bool) -> NoReturn:
     """A nursery in a new process: imports the module, with `kernels` loads what calling one needs, and serves."""
     # Only until all is imported: this signal comes when the thread that started the nursery ends, not the process.
-    _end_with(server)
+    end_with(server)
     gc.disable()
     with suppress(Exception):  # A worker imports it again, and says what is wrong.
         importlib.import_module(module)
@@ -113,7 +110,7 @@ def _fork_worker(given: list[int], workers: dict[int, int], own: Sequence[int]) 
         try:
             for descriptor in (*own, *workers.values(), status):
                 os.close(descriptor)
-            code = _become_worker(nursery, data, tracker, others)
+            code = become_worker(nursery, data, tracker, others)
         except SystemExit:
             pass  # Of a main module without `if __name__ == "__main__":`.
         except BaseException:
@@ -132,40 +129,6 @@ def _fork_worker(given: list[int], workers: dict[int, int], own: Sequence[int]) 
     else:
         os.close(status)
     return True
-
-
-def _become_worker(nursery: int, data: int, tracker: int, others: list[int]) -> int:
-    _end_with(nursery)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _draw_otherwise()
-    known: Any = multiprocessing.resource_tracker._resource_tracker
-    known._fd = tracker
-    inherit(others)
-    sentinel = os.dup(data)
-    try:
-        return spawn._main(data, sentinel)
-    except Exception:
-        if _has_ended(sentinel):
-            return 1  # The server was killed while it sent what this worker is for.
-        raise
-
-
-def _draw_otherwise() -> None:
-    """As a new process does, for whoever draws without a key. Python's own generator begins anew by itself."""
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    torch: Any = sys.modules.get("torch")
-    if torch is not None:
-        torch.default_generator.seed()
-
-
-def _has_ended(sentinel: int) -> bool:
-    """Whether nobody can write to this pipe any more."""
-    poll = select.poll()
-    poll.register(sentinel, 0)
-    return bool(poll.poll(0))
 
 
 def _tell_ends(workers: dict[int, int]) -> None:
@@ -194,10 +157,3 @@ def alone() -> bool:
         if time.monotonic() > end:
             return False
         time.sleep(0.001)
-
-
-def _end_with(parent: int) -> None:
-    """Let the kernel end this process with the thread that started it."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
