@@ -45,16 +45,14 @@ def workers_of(settings: Any, teller: Teller) -> Iterator[None]:
         if settings.run.workers > 1 and settings.run.engine == "simulator":
             with uncollected():
                 import subbit.runtime.run  # noqa: F401  # What the workers need.
-                from subbit.codecs.sampler import uniforms
                 from subbit.core.registry import is_ours
                 from subbit.methods.names import find_method
                 from subbit.runtime.nursery import forked_nursery
 
             method = find_method(settings.run.method)
-            if is_ours(method) and not method.trains_weights(settings.parameters):
-                uniforms(0, 0, 1)  # Masks are drawn by kernels: numba is loaded here, once for all processes.
+            draws_masks = is_ours(method) and not method.trains_weights(settings.parameters)
             with teller.silent():
-                stack.enter_context(forked_nursery())
+                stack.enter_context(forked_nursery(kernels=draws_masks))
         yield
 
 

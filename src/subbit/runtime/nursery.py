@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker, spawn, util
 from typing import Any
 
-from subbit.runtime.nursery_process import MOST_DESCRIPTORS, NUMBER, PACKET, alone, serve
+from subbit.runtime.nursery_process import MOST_DESCRIPTORS, NUMBER, PACKET, alone, load_kernels, serve
 from subbit.runtime.watch import interrupts_blocked
 
 POSSIBLE = sys.platform == "linux" and not getattr(sys, "frozen", False)
@@ -122,13 +122,16 @@ _offered: Nursery | None = None
 
 
 @contextmanager
-def forked_nursery() -> Iterator[None]:
-    """Fork this process: the workers of the first pool that is made inside come from there.
+def forked_nursery(*, kernels: bool = False) -> Iterator[None]:
+    """Fork this process: the workers of the first pool that is made inside come from there. With `kernels`, which
+    workers will call, numba is loaded first, once for all processes.
 
     Call it in a process of our own, after everything is imported and before anything is computed, when no other thread
     of Python runs. Does nothing where that would not be safe.
     """
     global _offered
+    if kernels and POSSIBLE:
+        load_kernels()
     made = _offered = _fork_this_process() if POSSIBLE else None
     try:
         yield

@@ -45,9 +45,14 @@ def main(descriptor: int, server: int, module: str, kernels: bool) -> NoReturn:
     with suppress(Exception):  # A worker imports it again, and says what is wrong.
         importlib.import_module(module)
         if kernels:
-            importlib.import_module("subbit.codecs.sampler").uniforms(0, 0, 1)
+            load_kernels()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
     serve(socket.socket(fileno=descriptor), server)
+
+
+def load_kernels() -> None:
+    """Load numba with all that the first call of a kernel loads: what masks are drawn by."""
+    importlib.import_module("subbit.codecs.sampler").uniforms(0, 0, 1)
 
 
 def serve(requests: socket.socket, server: int) -> NoReturn:
