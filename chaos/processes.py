@@ -102,7 +102,10 @@ class Process:
         return False
 
     def workers(self) -> list[int]:
-        return [pid for pid in members(self.pid) if "spawn_main" in command_of(pid)]
+        """Without a nursery they are children; else the nursery's. That of a command has its command line."""
+        found = members(self.pid)
+        children = {pid for pid in found if parent_of(pid) == self.pid}
+        return [pid for pid in found if parent_of(pid) in children or "spawn_main" in command_of(pid)]
 
     def _wait_for_the_others(self) -> list[str]:
         end = time.monotonic() + GRACE_SECONDS
@@ -131,6 +134,13 @@ def members(session: int) -> list[int]:
                 if int(of) == session and state not in "ZX":
                     found.append(int(entry))
     return found
+
+
+def parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
 
 
 def command_of(pid: int) -> str:

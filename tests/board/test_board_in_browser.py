@@ -21,6 +21,7 @@ import pytest
 
 from tests.board.made_runs import asked, make_run, replied, round_line
 from tests.board.test_board_server import board, started
+from tests.processes import alive, below
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
 CHROMIUM = shutil.which("chromium") or ""
@@ -87,17 +88,9 @@ def complaints(page: Any) -> list[str]:
 
 def kill_a_worker(run: int) -> None:
     """The youngest: a worker that replaces one that was killed dies at the same order."""
-    children = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _is_worker(path, run)]
-    if children:
-        os.kill(max(children), signal.SIGKILL)
-
-
-def _is_worker(process: Path, parent: int) -> bool:
-    try:
-        state, found, *_ = (process / "stat").read_text().rpartition(")")[2].split()
-        return int(found) == parent and state not in "ZX" and b"spawn_main" in (process / "cmdline").read_bytes()
-    except (OSError, ValueError):
-        return False
+    workers = [worker for child in below(run) for worker in below(child) if alive(worker)]
+    if workers:
+        os.kill(max(workers), signal.SIGKILL)
 
 
 def test_a_run_that_loses_a_worker_is_followed(browser: Any, tmp_path: Path) -> None:

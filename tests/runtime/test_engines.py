@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from subbit.runtime.folder import RunFolder
 from subbit.runtime.pool import Pool
 from subbit.runtime.run import Progress, run_job
 from tests.problems import Scaled, conv_net, digits_problem, mlp, settings, small_vit
+from tests.processes import alive, below, wait_until
 
 
 @pytest.mark.parametrize("method", method_names())
@@ -223,9 +222,9 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "subbit", "run", *RUN]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: (tmp_path / "runs" / "ended" / "events.jsonl").exists())
-        children = children_of(process.pid)
+        children = below(process.pid)
         os.kill(process.pid, signal.SIGKILL)
-    assert len(children) >= 2
+    assert len(children) >= 3
     wait_until(lambda: not any(alive(pid) for pid in children), 5)
 
 
@@ -247,8 +246,9 @@ def test_ctrl_c_ends_the_workers_and_says_how_to_go_on(when: str, tmp_path: Path
     ) as process:
         if when == "rounds":
             wait_until(lambda: bool(list((tmp_path / folder / "checkpoint").glob("*.json"))))
-        wait_until(lambda: len(children_of(process.pid)) >= 3)  # Two workers and the tracker of shared resources.
-        children = children_of(process.pid)
+        # Two workers, the nursery that they come from and the tracker of shared resources.
+        wait_until(lambda: len(below(process.pid)) >= 4)
+        children = below(process.pid)
         os.killpg(process.pid, signal.SIGINT)
         printed = process.communicate(timeout=60)[1]
     assert process.returncode == 130
@@ -298,21 +298,3 @@ def test_a_worker_that_is_still_starting_ends_with_its_parent(where: str, tmp_pa
         os.kill(process.pid, signal.SIGKILL)
     child = int((tmp_path / "pid").read_text())
     wait_until(lambda: not alive(child), 5)
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 180) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -8,7 +8,7 @@ from typing import Any
 from subbit.cli.consoles import note, print_json, say
 from subbit.cli.options import AsJson, JobWords, PluginFiles, Quiet, RunPath
 from subbit.cli.report_command import NoReport, report_at_end
-from subbit.cli.running import announce, file_and_words, run_told
+from subbit.cli.running import announce, file_and_words, run_told, workers_of
 from subbit.cli.summary_lines import print_next, print_summary, result_line
 from subbit.cli.telling import Teller
 from subbit.core.busy import busy_with
@@ -39,7 +39,8 @@ def run(
         busy_with("loading PyTorch")
         with uncollected():
             settings = resolve(values, given)
-        found = run_told(settings, teller, split=not quiet and not as_json)
+        with workers_of(settings, teller):
+            found = run_told(settings, teller, split=not quiet and not as_json)
     print_result(*found, quiet=quiet, as_json=as_json, no_report=no_report)
 
 
@@ -72,7 +73,8 @@ def resume(
             for each in loaded_plugins():
                 if f"{each.name}@" in (settings.run.plugins or "") and not quiet and not as_json:
                     say(f"runs the code of {each.path}, {each}")
-            found = run_told(settings, teller, split=not quiet and not as_json, resume=folder)
+            with workers_of(settings, teller):
+                found = run_told(settings, teller, split=not quiet and not as_json, resume=folder)
         else:
             if not quiet and not as_json:
                 say(f"{folder} is finished: there is nothing to go on with")

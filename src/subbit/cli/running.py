@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,24 @@ def announce(values: dict[str, Any], words: list[str]) -> None:
     method, model, dataset = (str(given.get(key, getattr(RunConfig, key))) for key in ("method", "model", "dataset"))
     if METHODS.has(method):
         note(f"{method} on {model}, {dataset}: loading PyTorch")
+
+
+@contextmanager
+def workers_of(settings: Any, teller: Teller) -> Iterator[None]:
+    """Around the run of a command that has computed nothing yet: its workers need not import again what it imported."""
+    with ExitStack() as stack:
+        if settings.run.workers > 1 and settings.run.engine == "simulator":
+            with uncollected():
+                import subbit.runtime.run  # noqa: F401  # What the workers need.
+                from subbit.core.registry import is_ours
+                from subbit.methods.names import find_method
+                from subbit.runtime.nursery import forked_nursery
+
+            method = find_method(settings.run.method)
+            draws_masks = is_ours(method) and not method.trains_weights(settings.parameters)
+            with teller.silent():
+                stack.enter_context(forked_nursery(kernels=draws_masks))
+        yield
 
 
 def build_and_try(settings: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class Teller:
     def __enter__(self) -> Teller:
         if self.quiet:
             return self
+        self._ended.clear()
         self._stack.enter_context(heard_by(self.hear))
         if self.live:
             from rich.live import Live
@@ -58,6 +60,15 @@ class Teller:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Inside, it says nothing and has no thread."""
+        self._stack.close()
+        try:
+            yield
+        finally:
+            self.__enter__()
 
     def hear(self, what: str) -> None:
         if what.partition(":")[0] != self.stage.partition(":")[0] and not self.estimate.last:

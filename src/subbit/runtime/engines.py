@@ -1,8 +1,8 @@
 """Engines deliver orders to clients. They differ only in this; bytes and results are the same.
 
-`InProcess` runs turns in this process, `Workers` in several. Workers are spawned, not forked (forking a process in
-which torch has started threads can hang). They receive the problem once, through shared memory; broadcasts, states and
-large replies too.
+`InProcess` runs turns in this process, `Workers` in several. Workers are not forked from this process, in which torch
+may have started threads, but from one that computes nothing (`subbit.runtime.nursery`). They receive the problem once,
+through shared memory; broadcasts, states and large replies too.
 """
 
 from __future__ import annotations

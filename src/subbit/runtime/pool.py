@@ -12,8 +12,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
 
+from subbit.runtime.nursery import Nursery, NurseryGone, find_nursery
 from subbit.runtime.watch import WatchedProcess
 
 Answer = TypeVar("Answer")
@@ -31,10 +33,17 @@ class Pool:
 
     def __init__(self, size: int, start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self._start, self._arguments = start, arguments
-        self._workers = [self._new_worker(number) for number in range(size)]
+        self._nursery = find_nursery()
+        self._workers: list[_Worker] = []
+        try:
+            for number in range(size):
+                self._workers.append(self._new_worker(number))
+        except BaseException:
+            self.close()
+            raise
 
     def _new_worker(self, number: int) -> _Worker:
-        return _Worker(self._start, (*self._arguments, number))
+        return _Worker(self._nursery, self._start, (*self._arguments, number))
 
     def answers(
         self, function: Callable[[Any], Answer], orders: Sequence[Any], tries: int
@@ -89,13 +98,13 @@ class Pool:
     def close(self) -> None:
         for worker in self._workers:
             worker.end()
+        self._nursery.close()
 
 
 class _Worker:
-    def __init__(self, start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    def __init__(self, nursery: Nursery, start: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self.connection, theirs = Pipe()
-        self._process = WatchedProcess(target=_serve, args=(theirs, start, arguments), daemon=True)
-        self._process.start()
+        self._process = _start_process(nursery, (theirs, start, arguments))
         theirs.close()  # So that our end of the pipe closes when the process ends.
 
     def end(self) -> None:
@@ -103,6 +112,20 @@ class _Worker:
         self._process.kill()
         self._process.join()
         self.connection.close()
+
+
+def _start_process(nursery: Nursery, arguments: tuple[Any, ...]) -> BaseProcess:
+    process: BaseProcess
+    if not nursery.gone:
+        from subbit.runtime.forked import ForkedProcess  # Not on every system.
+
+        process = ForkedProcess(nursery, target=_serve, args=arguments, daemon=True)
+        with suppress(NurseryGone):
+            process.start()
+            return process
+    process = WatchedProcess(target=_serve, args=arguments, daemon=True)
+    process.start()
+    return process
 
 
 class _Raised:

@@ -1,4 +1,4 @@
-"""Worker processes that end with the process that started them, even during start-up.
+"""Spawned worker processes that end with the process that started them, even during start-up.
 
 A parent that is killed cannot stop its workers: they would finish starting (seconds, if they import torch) and then
 wait forever. The first thing that a spawned process reads is its name, before it imports the main module and long
@@ -36,20 +36,30 @@ class WatchedProcess(SpawnProcess):
 
     def run(self) -> None:
         """In the new process, with all modules imported."""
-        gc.freeze()
-        gc.enable()
+        collect_from_now_on()
         super().run()
 
     def start(self) -> None:
-        # A blocked signal stays blocked in the new process, so Ctrl-C never reaches a worker, not even while Python
-        # starts. Starting the resource tracker here would unblock it.
-        multiprocessing.resource_tracker.ensure_running()
-        with _interrupts_later():
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                super().start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        with interrupts_blocked():
+            super().start()
+
+
+def collect_from_now_on() -> None:
+    gc.freeze()
+    gc.enable()
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """For the start of a process: a blocked signal stays blocked in it, so Ctrl-C never reaches it, not even while
+    Python starts."""
+    multiprocessing.resource_tracker.ensure_running()  # Starting the tracker inside would unblock the signal.
+    with _interrupts_later():
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 @contextmanager
