@@ -105,7 +105,8 @@ def test_a_worker_that_replaces_another_does_not_import_torch() -> None:
         before = first(made)
         end(before["pid"])
         started = time.monotonic()
-        after = first(made)
+        # The order may still reach the pipe of the one that is ending, so it has a second try.
+        after = next(iter(made.answers(look, [None], tries=2)))[1]
         assert time.monotonic() - started < 1
         assert after["pid"] != before["pid"]
         assert after["parent"] == before["parent"]
@@ -196,9 +197,11 @@ def test_what_workers_used_is_counted() -> None:
     made = Pool(1, note_start, ([],))
     try:
         spent = next(iter(made.answers(burn, [1.0], tries=1)))[1]
+        imports = int(Path(f"/proc/{made._nursery.pid}/stat").read_text().rpartition(")")[2].split()[11])
     finally:
         made.close()
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before >= spent
+    counted = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    assert counted - imports / os.sysconf("SC_CLK_TCK") >= spent - 0.1
 
 
 def burn(seconds: float) -> float:
@@ -258,6 +261,34 @@ def test_nothing_is_left_when_the_server_is_killed(moment: str, tmp_path: Path) 
         os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: not any(alive(pid) for pid in left), 5)
     assert not [pid for pid in processes_of(tmp_path) if alive(pid)]
+
+
+HELD = SCRIPT.replace(
+    "    first(made)",
+    """    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    first(made)""",
+).replace("import time", "import os, time")
+
+
+def test_workers_end_with_the_server_though_another_process_holds_its_descriptors(tmp_path: Path) -> None:
+    """As a process that the server's owner forks."""
+    (tmp_path / "script.py").write_text(HELD)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "script.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        ours = next(pid for pid in below(process.pid) if below(pid))
+        workers = below(ours)
+        assert len(workers) == 2
+        os.kill(process.pid, signal.SIGKILL)
+        try:
+            wait_until(lambda: not any(alive(pid) for pid in (ours, *workers)), 5)
+        finally:
+            for pid in processes_of(tmp_path):
+                os.kill(pid, signal.SIGKILL)
 
 
 def processes_of(folder: Path) -> list[int]:
