@@ -1,6 +1,6 @@
 """Write the bytes of `benchmarks/results/vitb-bytes.json`, the flagship's rows of the arena, the published figures of
-`peers.json`, the liars of `liars.json` and the single runs of `flagship-tried.json` into docs/flagship.md, and draw
-docs/peers.svg.
+`peers.json`, the liars of `liars.json`, the runs of `ablations.json` and `budgets.json` and the single runs of
+`flagship-tried.json` into docs/flagship.md, and draw docs/peers.svg.
 
 python benchmarks/render_flagship.py
 """
@@ -26,6 +26,7 @@ PUBLISHED, PICTURE = ROOT / "benchmarks" / "results" / "peers.json", ROOT / "doc
 JOBS, ARENA = ROOT / "experiments" / "arena", ROOT / "benchmarks" / "results" / "arena"
 SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
 PEERS = runpy.run_path(str(Path(__file__).with_name("peers.py")))
+ABLATIONS = runpy.run_path(str(Path(__file__).with_name("ablation_tables.py")))
 OURS, FULL = "subbit", "fedavg"
 
 
@@ -112,6 +113,8 @@ def rendered_page(text: str) -> str:
     found["tried"], found["liars"] = json.loads(TRIED.read_text()), json.loads(LIARS.read_text())
     found |= peers()
     sections = {"vitb": vitb, "arena": arena, "peers": PEERS["peers"], "liars": liars, "tried": tried}
+    for name in ("ablations", "budgets"):
+        found[name], sections[name] = ABLATIONS["measured"](ABLATIONS["RUNS"][name.upper()]), ABLATIONS[name]
     return str(SECTIONS["filled"](text, found, sections))
 
 

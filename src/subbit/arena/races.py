@@ -23,6 +23,8 @@ from subbit.runtime.summarise import versions
 SUMMED = ("uplink_bytes", "downlink_bytes", "one_off_bytes", "total_bytes", "seconds", "failed_clients")
 TUNING_SHARE = 0.5
 """Settings are compared at this share of the rounds."""
+Runs = Callable[[Sequence[Settings]], dict[str, Any]]
+"""Makes the stages of a run and returns its summary."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,14 @@ class Race:
         """What to run, one after the other. Settings that are tried see no test set and take half the rounds."""
         setting = self.setting if self.setting is not None else chosen or ""
         found = [self.job.resolve(text, [f"run.seed={self.seed}"]) for text in self.entry.texts(setting)]
-        return found if self.setting is None else [self._shortened(each) for each in found]
+        return found if self.setting is None else [shortened(each, self.job.header.validation) for each in found]
 
-    def _shortened(self, settings: Settings) -> Settings:
-        rounds = math.ceil(settings.run.rounds * TUNING_SHARE)
-        run = replace(settings.run, rounds=rounds, validation=self.job.header.validation)
-        return replace(settings, run=replace(run, evaluate_every=max(1, run.rounds)))
+
+def shortened(settings: Settings, validation: float | None) -> Settings:
+    """Half the rounds, scored at the end only."""
+    rounds = math.ceil(settings.run.rounds * TUNING_SHARE)
+    run = replace(settings.run, rounds=rounds, validation=validation, evaluate_every=max(1, rounds))
+    return replace(settings, run=run)
 
 
 def run_stages(stages: Sequence[Settings]) -> dict[str, Any]:
@@ -86,27 +90,33 @@ def estimate(folder: Path, race: Race) -> float:
     return 60 * share * race.job.header.minutes
 
 
-def run_race(folder: Path, race: Race, run: Callable[[Sequence[Settings]], dict[str, Any]] = run_stages) -> Found:
-    """Make the run and add it to the record of its method. A run that fails is a result too."""
-    record, started, computed = read_record(folder, race.job, race.entry), time.monotonic(), _computed()
+def run_race(folder: Path, race: Race, run: Runs = run_stages) -> Found:
+    """Make the run and add it to the record of its method."""
+    record = read_record(folder, race.job, race.entry)
     record.choose(race.entry)
     if race.setting is None and record.chosen is None:
         raise ConfigError(f"{race}: its settings are not all tried yet")
     setting = race.setting if race.setting is not None else record.chosen
-    found: Found = {"setting": setting, "seed": race.seed}
-    try:
-        summary = run(race.stages(record.chosen))
-        found |= {key: summary[key] for key in KEPT if key in summary}
-    except DataError:
-        raise  # The data are not on this machine, which says nothing about the method.
-    except SubbitError as error:
-        found["error"] = str(error)
-    found |= {"wall": round(time.monotonic() - started, 1), "cpu": round(_computed() - computed, 1)}
+    found: Found = {"setting": setting, "seed": race.seed, **measured(race.stages(record.chosen), run)}
     (record.runs if race.setting is None else record.tried).append(found)
     record.versions = versions()
     record.choose(race.entry)
     write_record(folder, record)
     return found
+
+
+def measured(stages: Sequence[Settings], run: Runs = run_stages) -> Found:
+    """What is kept of a run, and its seconds. A run that fails is a result too."""
+    started, computed = time.monotonic(), _computed()
+    found: Found = {}
+    try:
+        summary = run(stages)
+        found |= {key: summary[key] for key in KEPT if key in summary}
+    except DataError:
+        raise  # The data are not on this machine, which says nothing about the method.
+    except SubbitError as error:
+        found["error"] = str(error)
+    return found | {"wall": round(time.monotonic() - started, 1), "cpu": round(_computed() - computed, 1)}
 
 
 def _computed() -> float:
@@ -134,12 +144,12 @@ def run_missing(
                 break  # Nor what comes after it: the choice among settings needs all of them.
             tell(f"{race}: about {expected / 60:.1f} min")
             found = run_race(folder, race)
-            tell(f"  {found.get('error') or _told(found)} in {found['wall']:.0f} s")
+            tell(f"  {told(found)} in {found['wall']:.0f} s")
             yield race
 
 
-def _told(found: Found) -> str:
-    return f"{found['score_name']} {found['score']:.4f}, {found['total_bytes'] / 1e6:.2f} MB"
+def told(found: Found) -> str:
+    return found.get("error") or f"{found['score_name']} {found['score']:.4f}, {found['total_bytes'] / 1e6:.2f} MB"
 
 
 def forget(folder: Path, job: Job, entry: Entry) -> None:
