@@ -109,7 +109,7 @@ dist-check: $(READY)  ## Build the package, install the wheel alone elsewhere an
 nightly: fuzz e2e chaos dist-check site  ## What takes too long for every change: make fuzz, e2e, chaos, dist-check, site
 
 clean:  ## Remove .venv, caches and runs
-	rm -rf .venv .venv-audit .site site sbom.json runs build dist .browser .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .site site sbom.json runs build dist .browser .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## Show this list

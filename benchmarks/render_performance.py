@@ -5,7 +5,8 @@
     python benchmarks/render_performance.py
 
 A generated section of the page is between `<!-- generated: NAME -->` and `<!-- /generated -->`. engine_before.json is
-what the same command measured before the engine was made faster.
+what the same command measured before the engine was made faster, on another machine: of it the page has ratios and
+memory. Seconds of the code before are in engine.json, from the same run as those of the code now.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from before_section import before_section
 from page_sections import SECTION as SECTION
 from page_sections import Results, filled, table
 from plot_scaling import save_plot
@@ -48,7 +50,8 @@ def conditions(results: Results) -> str:
 
 
 def targets(results: Results) -> str:
-    now, before = results["now"], results["before"]["results"]
+    now = results["now"]
+    before = {name: value for name, value in results["before"]["results"].items() if not name.endswith("_seconds")}
     rows = [
         (
             f"`{name}`",
@@ -154,6 +157,7 @@ def examples_bytes() -> int:
 SECTIONS: dict[str, Callable[[Results], str]] = {
     "conditions": conditions,
     "targets": targets,
+    "before": before_section,
     "peers": peers,
     "clients": clients,
     "parameters": parameters,

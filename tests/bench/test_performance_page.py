@@ -50,5 +50,46 @@ def test_every_section_is_written(renderer: Any, tmp_path: Path) -> None:
     rendered = renderer.with_sections(page, {"now": engine, "before": engine, "scaling": scaling})
     assert "stale" not in rendered
     assert "| `engine_over_plain` | 1.2 | 1.2 | <= 1.1 | **missed** |" in rendered
+    assert "The run above did not measure the code before.\n" in rendered
     renderer.save_plot(scaling, tmp_path / "plot.svg")
     assert (tmp_path / "plot.svg").stat().st_size > 1000
+
+
+def test_seconds_before_are_those_of_the_same_run(renderer: Any) -> None:
+    """10 s before and 5 now are from one run. The earlier 99 s before, of another machine, are nowhere."""
+    numbers = {"demo_before_cpu_seconds": 10.0, "demo_cpu_seconds": 5.0, "demo_over_before": 0.5}
+    numbers |= {"vitb_before_seconds_per_image": 0.4, "vitb_cached_seconds_per_image": 0.1}
+    numbers |= {"vitb_cached_over_before": 0.25}
+    details = {"demo": {"products_gflops": {"torch": 100.0, "onednn": 230.0}}}
+    now = {"results": numbers, "details": details, "missing": {}}
+    now["targets"] = {name: {"value": 0.5, "bar": "<= 1", "met": True} for name in ("help_seconds", "vitb_peak_gb")}
+    earlier = {"demo_cpu_seconds": 99.0, "help_seconds": 99.0, "vitb_peak_gb": 3.0}
+    results = {"now": now, "before": {"results": earlier}}
+    text = renderer.SECTIONS["before"](results)
+    assert "| the demo | 10.0 s | 5.0 s | 0.50 |" in text
+    assert "| an image of ViT-B/32 in training | 0.400 s | 0.100 s | 0.25 |" in text
+    assert "100 GFLOP/s" in text
+    assert "230: 2.30 times" in text
+    assert "did not measure" not in text
+    targets = renderer.SECTIONS["targets"](results)
+    assert "| `help_seconds` |  | 0.5 |" in targets
+    assert "| `vitb_peak_gb` | 3 | 0.5 |" in targets
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"demo_cpu_seconds": 5.0}, "The run above did not measure the code before."),
+        (
+            {"demo_cpu_seconds": 5.0, "demo_over_before": 0.5},
+            "before: `demo_over_before` is against seconds of another",
+        ),
+    ],
+    ids=["no history", "an old run"],
+)
+def test_page_without_seconds_before(renderer: Any, numbers: dict[str, float], said: str) -> None:
+    now = {"results": numbers, "details": {"demo": {"products_gflops": {"torch": 100.0}}}}
+    text = renderer.SECTIONS["before"]({"now": now})
+    assert said in text
+    assert "|" not in text
+    assert "GFLOP" not in text

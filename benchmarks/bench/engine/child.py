@@ -49,13 +49,15 @@ def run_child(
     python: str = sys.executable,
     variables: Mapping[str, str] = ONE_THREAD,
     timeout: float = TIMEOUT,
+    root: Path = ROOT,
+    source: Path = SOURCE,
 ) -> Spent:
-    """Run `python WORDS` in the repository, with the subbit that is running now."""
-    path = os.pathsep.join([str(SOURCE), str(ROOT)])
+    """Run `python WORDS` in the folder `root`, with the subbit in `source`. Unless told: with those that run now."""
+    path = os.pathsep.join([str(source), str(root)])
     environment = {**os.environ, **variables, "PYTHONPATH": path}
     with TemporaryFile() as output, TemporaryFile() as errors:
         started = time.perf_counter()
-        process = subprocess.Popen([python, *words], stdout=output, stderr=errors, cwd=ROOT, env=environment)
+        process = subprocess.Popen([python, *words], stdout=output, stderr=errors, cwd=root, env=environment)
         timer = threading.Timer(timeout, process.kill)
         timer.start()
         # wait4 and not wait: it reports what this process used, and not what all children ever used.

@@ -13,7 +13,7 @@ from benchmarks.bench.engine.fedavg import engine_over_plain, flower_over_engine
 from benchmarks.bench.engine.server import server
 from benchmarks.bench.engine.startup import demo, start_up
 from benchmarks.bench.engine.steps import steps_over_finetune
-from benchmarks.bench.engine.targets import judge_engine, over_before
+from benchmarks.bench.engine.targets import judge_engine
 from benchmarks.bench.engine.vitb import vitb
 from benchmarks.bench.engine.workers import two_workers_speedup
 from benchmarks.bench.measure import versions
@@ -22,7 +22,7 @@ from subbit.core.machine import machine
 from subbit.core.registry import nearest
 
 Measurement = Callable[[], dict[str, Any]]
-"""Returns its numbers under `results`, and details."""
+"""Returns its numbers under `results`, those that it lacks under `missing` with the reason, and details."""
 
 MEASUREMENTS: dict[str, Measurement] = {
     "plain": engine_over_plain,
@@ -60,10 +60,12 @@ def run_engine_benchmark(
             say(f"{name}: {missing[name]}")
             continue
         results |= measured.pop("results")
+        for lacking, reason in measured.pop("missing", {}).items():
+            missing[lacking] = reason
+            say(f"{lacking}: {reason}")
         if "skipped" in measured:
             missing[name] = measured.pop("skipped")
             continue
         details[name] = {**measured, "seconds": round(perf_counter() - started, 1), "load_before": round(load, 2)}
-    results |= over_before(results)
     found["machine"]["load_average_after"] = round(os.getloadavg()[0], 2)
     return {**found, "results": results, "targets": judge_engine(results), "missing": missing, "details": details}

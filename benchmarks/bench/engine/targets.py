@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -37,23 +35,6 @@ LEAST = {
     "cache_speedup_evaluation": 0.9,
     "cache_speedup_head": 20.0,
 }
-
-
-BEFORE = Path(__file__).parents[2] / "results" / "engine_before.json"
-AGAINST_BEFORE = {
-    "vitb_cached_over_before": ("vitb_cached_seconds_per_image", "vitb_seconds_per_image"),
-    "demo_over_before": ("demo_cpu_seconds", "demo_cpu_seconds"),
-}
-"""A ratio's name to what was measured now, and what was before the engine was made faster."""
-
-
-def over_before(results: Mapping[str, float]) -> dict[str, float]:
-    before = json.loads(BEFORE.read_text())["results"]
-    return {
-        name: results[now] / before[then]
-        for name, (now, then) in AGAINST_BEFORE.items()
-        if now in results and then in before
-    }
 
 
 def judge_engine(results: Mapping[str, float]) -> dict[str, dict[str, Any]]:

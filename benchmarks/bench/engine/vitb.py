@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from collections.abc import Callable
 from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.bench.engine.child import ONE_THREAD, run_child
+from benchmarks.bench.engine.before import COMMIT, FAILURES, run_before
+from benchmarks.bench.engine.child import ONE_THREAD, Spent, run_child
 from benchmarks.bench.engine.jobs import BLOCKS, CLASSES, has_cache, problem_of, random_images, uncached
 from subbit.config.resolve import resolve
 from subbit.core.randomness import torch_randomness
@@ -23,6 +25,12 @@ from subbit.models.classifier import Classifier
 from subbit.runtime.run import run_job
 
 BATCH, IMAGES = 8, 32
+ROUNDS = 3
+BEFORE = (
+    "import json, sys; from benchmarks.bench.engine.vitb import measure_vitb; "
+    f"print(json.dumps({{'calls': [measure_vitb(int(sys.argv[1])) for _ in range({ROUNDS})]}}))"
+)
+"""A call of the code before trains one round. Several calls in one process are warm as the later rounds are now."""
 
 
 @torch_randomness(0)
@@ -49,8 +57,8 @@ def measure_vitb(images: int, keys: dict[str, Any], **config: int) -> dict[str, 
             seconds.append(process_time() - started)
             peaks.append(peak_gb())
 
-    values = {"method": "deltamask", "select": f"{BLOCKS}: weights", "head": "keep", "clients": 1, "rounds": 3}
-    settings = resolve({**values, **keys, "batch_size": BATCH, "threads": threads, "evaluate_every": 3})
+    values = {"method": "deltamask", "select": f"{BLOCKS}: weights", "head": "keep", "clients": 1, "rounds": ROUNDS}
+    settings = resolve({**values, **keys, "batch_size": BATCH, "threads": threads, "evaluate_every": ROUNDS})
     problem = problem_of(module, floats, 1, floats.select(np.arange(2)))
     target: Any = Trainer
     target.train = timed
@@ -72,16 +80,25 @@ def peak_gb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 
 
-def vitb() -> dict[str, Any]:
+def vitb(run: Callable[..., Spent] = run_child, run_before: Callable[..., Spent] = run_before) -> dict[str, Any]:
     words = ["-m", "benchmarks.bench.engine.vitb", str(IMAGES)]
-    one = run_child(words, variables=ONE_THREAD).found
+    one = run(words, variables=ONE_THREAD).found
     results = {"vitb_seconds_per_image": one["seconds_per_image"], "vitb_peak_gb": one["peak_gb_after_training"]}
     if not has_cache():
         return {"results": results, "one_thread": one}
-    kept = run_child([*words, "exact"], variables=ONE_THREAD).found
+    kept = run([*words, "exact"], variables=ONE_THREAD).found
     results |= {"vitb_cached_seconds_per_image": kept["seconds_per_image"]}
     results["vitb_peak_gb"] = max(results["vitb_peak_gb"], kept["peak_gb_after_training"])
-    return {"results": results, "one_thread": one, "cached": kept}
+    details = {"one_thread": one, "cached": kept}
+    try:
+        calls = run_before(["-c", BEFORE, str(IMAGES)], variables=ONE_THREAD).found["calls"]
+    except FAILURES as error:
+        missing = {"vitb_cached_over_before": f"{type(error).__name__}: {error}"}
+        return {"results": results, "missing": missing, **details}
+    before = min(call["seconds_per_image"] for call in calls[1:])
+    results["vitb_before_seconds_per_image"] = before
+    results["vitb_cached_over_before"] = kept["seconds_per_image"] / before
+    return {"results": results, **details, "before": {"commit": COMMIT, "calls": calls}}
 
 
 if __name__ == "__main__":
