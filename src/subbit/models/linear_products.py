@@ -1,9 +1,10 @@
 """Matrix products of linear layers by oneDNN, where torch's own use half of what the processor can do.
 
 torch multiplies float32 matrices by MKL, which leaves AVX-512 unused on processors that are not Intel's: there oneDNN,
-which torch has anyway for convolutions, is about twice as fast (docs/performance.md). Inside `fast_products`, calls of
-`torch.nn.functional.linear` and of `torch.addmm` take it, forward and backward, in any module and without a change of
-it. Results differ from torch's own in the last bits, as they do between two processors.
+which torch has anyway for convolutions, is faster, about twice as fast on those that compute 512 bits at once
+(docs/performance.md). Inside `fast_products`, calls of `torch.nn.functional.linear` and of `torch.addmm` take it,
+forward and backward, in any module and without a change of it. Results differ from torch's own in the last bits, as
+they do between two processors.
 
 Small products stay with torch: calling oneDNN takes longer than they do. So does what torch computes inside one call,
 such as `nn.MultiheadAttention` and LSTMs.
