@@ -32,7 +32,6 @@ from subbit.config.resolve import Settings, resolve
 from subbit.core.errors import DataError, SubbitError
 from subbit.core.files import replace_file
 from subbit.core.pieces import as_words, flattened
-from subbit.methods.subbit import DIMENSIONS
 from subbit.runtime.summarise import versions
 
 ROOT = Path(__file__).parent.parent
@@ -64,7 +63,7 @@ ABLATIONS = Experiment(
         "momentum": "server_momentum=0.5",
         "constant-rate": "schedule=constant",
         "no-quantisation": "codec=dense,down_codec=dense",
-        "few-values": f"dimensions={DIMENSIONS.dimensions // 4}",
+        "few-values": "dimensions=2048",
     },
 )
 BUDGETS = Experiment(RESULTS / "budgets.json", ("vision",), {f"{each}": f"bytes={each}" for each in (150, 600, 2400)})

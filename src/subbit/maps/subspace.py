@@ -40,6 +40,8 @@ from subbit.models.task import Task
 
 VECTOR_SHARE = 4
 """With `basis=own`, one in so many values outside the head moves biases and norms."""
+WEIGHTS_PER_VALUE, FEWEST_VALUES, MOST_VALUES = 100, 8192, 14336
+"""Of `dimensions=auto`. With 1,024 values for the head, the most is 2,000 bytes in a round at one bit each."""
 
 
 @register("map", "subspace")
@@ -49,15 +51,17 @@ class SubspaceMap:
 
     name: ClassVar[str] = "subspace"
     trains_weights: ClassVar[bool] = True
-    dimensions: int = 2048
-    """Values that move the weights outside the head."""
+    dimensions: int | Literal["auto"] = 2048
+    """Values that move the weights outside the head. `auto`: one for every 100 trained weights, at least 8,192 and at
+    most 14,336."""
     head_dimensions: int = 1024
     """Values that move the head; where it has no more weights, each has its own."""
     basis: Literal["own", "random"] = "random"
     """What a value moves: how a layer mixes its own main directions, or weights drawn from all of them."""
 
     def __post_init__(self) -> None:
-        require(self.dimensions >= 1, f"dimensions={self.dimensions}: needs at least 1")
+        enough = self.dimensions == "auto" or self.dimensions >= 1
+        require(enough, f"dimensions={self.dimensions}: needs at least 1, or auto")
         require(self.head_dimensions >= 1, f"head_dimensions={self.head_dimensions}: needs at least 1")
 
     def default_selection(self, blocks: int, pretrained: bool) -> str:
@@ -125,9 +129,15 @@ def _head_of(task: Task) -> str | None:
 def share_widths(piece: SubspaceMap, task: Task) -> list[int]:
     """How many values each span gets. What one cannot use goes to the other outside the head."""
     body, vectors, head = _most(task, piece.basis)
-    few = min(piece.dimensions // VECTOR_SHARE, vectors)
-    many = min(piece.dimensions - few, body)
-    return [many, min(piece.dimensions - many, vectors), min(piece.head_dimensions, head)]
+    values = count_values(task) if piece.dimensions == "auto" else piece.dimensions
+    few = min(values // VECTOR_SHARE, vectors)
+    many = min(values - few, body)
+    return [many, min(values - many, vectors), min(piece.head_dimensions, head)]
+
+
+def count_values(task: Task) -> int:
+    """`dimensions=auto`: a larger network has more to move."""
+    return min(max(task.flat.template.size // WEIGHTS_PER_VALUE, FEWEST_VALUES), MOST_VALUES)
 
 
 class Subspace(BoundMap):
