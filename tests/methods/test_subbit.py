@@ -13,7 +13,7 @@ from subbit.codecs.eden import Eden
 from subbit.core.errors import ConfigError
 from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.export.runs import open_run
-from subbit.maps.subspace import most_values
+from subbit.maps.subspace import most_values, values_for
 from subbit.methods.subbit import Subbit
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import run_job
@@ -85,6 +85,23 @@ def test_the_head_gets_a_third_or_all_it_can_use() -> None:
     values, in_head = method.map.size, method.parameters.map.head_dimensions
     assert in_head == min(head, values // 3)
     assert method.parameters.map.dimensions == values - in_head <= body
+
+
+def test_a_client_never_sends_more_than_two_kilobytes_by_default() -> None:
+    """The most there is: 14,336 values and 1,024 of the head at one bit are 1,920 bytes, and a header has 40."""
+    most = Eden(bits=1.0).fixed_length(values_for(10**9) + 1_024) + HEADER_BYTES
+    assert 1_960 <= most <= 2_000
+
+
+def test_a_small_network_has_no_more_values_than_it_can_use() -> None:
+    """Of 64 * 64 + 64 weights outside the head, and 64 * 10 + 10 in it: R has 64 * 64 values, each bias one."""
+    assert made().map.size == 64 * 64 + 64 + 650
+
+
+@pytest.mark.parametrize("value", [0, -1, "many"])
+def test_a_number_of_values_that_cannot_be(value: Any) -> None:
+    with pytest.raises(ConfigError, match="dimensions"):
+        settings(method="subbit", dimensions=value)
 
 
 def test_what_clients_are_sent_is_counted_with_what_they_missed() -> None:

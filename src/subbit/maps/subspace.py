@@ -129,15 +129,19 @@ def _head_of(task: Task) -> str | None:
 def share_widths(piece: SubspaceMap, task: Task) -> list[int]:
     """How many values each span gets. What one cannot use goes to the other outside the head."""
     body, vectors, head = _most(task, piece.basis)
-    values = count_values(task) if piece.dimensions == "auto" else piece.dimensions
+    values = values_for(task.flat.template.size) if piece.dimensions == "auto" else piece.dimensions
     few = min(values // VECTOR_SHARE, vectors)
     many = min(values - few, body)
     return [many, min(values - many, vectors), min(piece.head_dimensions, head)]
 
 
-def count_values(task: Task) -> int:
-    """`dimensions=auto`: a larger network has more to move."""
-    return min(max(task.flat.template.size // WEIGHTS_PER_VALUE, FEWEST_VALUES), MOST_VALUES)
+def values_for(weights: int) -> int:
+    """`dimensions=auto`: a larger network has more to move.
+
+    >>> values_for(560_170), values_for(1_421_760), values_for(85_875_556)
+    (8192, 14217, 14336)
+    """
+    return min(max(weights // WEIGHTS_PER_VALUE, FEWEST_VALUES), MOST_VALUES)
 
 
 class Subspace(BoundMap):
