@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.export.runs import open_run
 from subbit.maps.subspace import most_values, values_for
 from subbit.methods.subbit import Subbit
+from subbit.objectives import find_objective
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
@@ -91,6 +93,16 @@ def test_a_client_never_sends_more_than_two_kilobytes_by_default() -> None:
     """The most there is: 14,336 values and 1,024 of the head at one bit are 1,920 bytes, and a header has 40."""
     most = Eden(bits=1.0).fixed_length(values_for(10**9) + 1_024) + HEADER_BYTES
     assert 1_960 <= most <= 2_000
+
+
+def test_the_rate_is_larger_where_there_are_no_classes() -> None:
+    method = made()
+    assert method.trainer.local.rate == 0.0025
+    texts = replace(method.task, objective=find_objective("language"))
+    assert Subbit(settings(method="subbit").parameters, texts).trainer.local.rate == 0.005
+    assert made(learning_rate=0.3).trainer.local.rate == 0.3
+    with pytest.raises(ConfigError, match="needs a number here"):
+        made(learning_rate="paper")
 
 
 def test_a_small_network_has_no_more_values_than_it_can_use() -> None:
