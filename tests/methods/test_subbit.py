@@ -14,7 +14,7 @@ from subbit.codecs.eden import Eden
 from subbit.core.errors import ConfigError
 from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.export.runs import open_run
-from subbit.maps.subspace import most_values, values_for
+from subbit.maps.subspace import VALUES_WITHOUT_CLASSES, most_values
 from subbit.methods.subbit import Subbit
 from subbit.objectives import find_objective
 from subbit.runtime.folder import RunFolder
@@ -91,15 +91,19 @@ def test_the_head_gets_a_third_or_all_it_can_use() -> None:
 
 def test_a_client_never_sends_more_than_two_kilobytes_by_default() -> None:
     """The most there is: 14,336 values and 1,024 of the head at one bit are 1,920 bytes, and a header has 40."""
-    most = Eden(bits=1.0).fixed_length(values_for(10**9) + 1_024) + HEADER_BYTES
+    most = Eden(bits=1.0).fixed_length(VALUES_WITHOUT_CLASSES + 1_024) + HEADER_BYTES
     assert 1_960 <= most <= 2_000
 
 
-def test_the_rate_is_larger_where_there_are_no_classes() -> None:
-    method = made()
-    assert method.trainer.local.rate == 0.0025
-    texts = replace(method.task, objective=find_objective("language"))
-    assert Subbit(settings(method="subbit").parameters, texts).trainer.local.rate == 0.005
+def test_more_values_and_a_larger_rate_where_there_are_no_classes() -> None:
+    module = torch.nn.Sequential(torch.nn.Flatten(), *(torch.nn.Linear(64, 64) for _ in range(9)))
+    method = Workplace(digits_problem(module, PARTS), settings(method="subbit", clients=6)).method("main")
+    texts = Subbit(settings(method="subbit").parameters, replace(method.task, objective=find_objective("language")))
+    assert [each.map.size for each in (method, texts)] == [8_192 + 1_024, 14_336 + 1_024]
+    assert [each.trainer.local.rate for each in (method, texts)] == [0.0025, 0.005]
+
+
+def test_the_given_rate_counts() -> None:
     assert made(learning_rate=0.3).trainer.local.rate == 0.3
     with pytest.raises(ConfigError, match="needs a number here"):
         made(learning_rate="paper")

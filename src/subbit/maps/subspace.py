@@ -40,7 +40,7 @@ from subbit.models.task import Task
 
 VECTOR_SHARE = 4
 """With `basis=own`, one in so many values outside the head moves biases and norms."""
-WEIGHTS_PER_VALUE, FEWEST_VALUES, MOST_VALUES = 100, 8192, 14336
+VALUES, VALUES_WITHOUT_CLASSES = 8192, 14336
 """Of `dimensions=auto`. With 1,024 values for the head, the most is 2,000 bytes in a round at one bit each."""
 
 
@@ -52,8 +52,8 @@ class SubspaceMap:
     name: ClassVar[str] = "subspace"
     trains_weights: ClassVar[bool] = True
     dimensions: int | Literal["auto"] = 2048
-    """Values that move the weights outside the head. `auto`: one for every 100 trained weights, at least 8,192 and at
-    most 14,336."""
+    """Values that move the weights outside the head. `auto`: 8,192, and 14,336 where there are no classes and so no
+    fitted head to start from, e.g. for language models."""
     head_dimensions: int = 1024
     """Values that move the head; where it has no more weights, each has its own."""
     basis: Literal["own", "random"] = "random"
@@ -129,19 +129,12 @@ def _head_of(task: Task) -> str | None:
 def share_widths(piece: SubspaceMap, task: Task) -> list[int]:
     """How many values each span gets. What one cannot use goes to the other outside the head."""
     body, vectors, head = _most(task, piece.basis)
-    values = values_for(task.flat.template.size) if piece.dimensions == "auto" else piece.dimensions
+    values = piece.dimensions
+    if values == "auto":
+        values = VALUES if task.objective.labels_are_classes else VALUES_WITHOUT_CLASSES
     few = min(values // VECTOR_SHARE, vectors)
     many = min(values - few, body)
     return [many, min(values - many, vectors), min(piece.head_dimensions, head)]
-
-
-def values_for(weights: int) -> int:
-    """`dimensions=auto`: a larger network has more to move.
-
-    >>> values_for(560_170), values_for(1_421_760), values_for(85_875_556)
-    (8192, 14217, 14336)
-    """
-    return min(max(weights // WEIGHTS_PER_VALUE, FEWEST_VALUES), MOST_VALUES)
 
 
 class Subspace(BoundMap):

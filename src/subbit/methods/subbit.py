@@ -9,10 +9,10 @@ Our own method; docs/flagship.md has the experiments behind it.
     server   z <- z + mean_k E(z_k - z)
     down     E(z - held): what receivers hold follows z, and what one broadcast loses is in the next one
 
-A larger network has more values, but a client never sends more than 2 kB. A shorter vector loses less than fewer bits
-on a longer one. Relative to what a layer computes already, a step means the same on every network: at a rate of 0.0025
-it changes the response along a direction by 0.25%. Several small epochs cost no byte and take the place of more rounds.
-The noise of one bit averages out over clients (up) and over rounds (down).
+A shorter vector loses less than fewer bits on a longer one. Relative to what a layer computes already, a step means the
+same on every network: at a rate of 0.0025 it changes the response along a direction by 0.25%. Several small epochs cost
+no byte and take the place of more rounds. The noise of one bit averages out over clients (up) and over rounds (down).
+Where there are no classes there is no fitted head to start from: more values and a larger rate.
 
 `bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and
 if all weights have one of their own, the number of bits.
