@@ -72,6 +72,10 @@ def test_a_budget_of_a_whole_run_is_met(budget: int) -> None:
     assert 0.98 * budget <= spent <= budget
 
 
+def test_a_budget_of_a_run_without_rounds_divides_by_nothing() -> None:
+    assert run_job(digits_problem(mlp(64), PARTS), settings(method="subbit", run_bytes=5_000, rounds=0)).summary
+
+
 def test_a_budget_for_the_whole_network_is_met_by_more_bits() -> None:
     method = made(bytes=4_000)
     assert method.map.size == sum(most_values(method.task, "random")), "the case is one with a value for each weight"
@@ -135,6 +139,9 @@ def test_budgets_that_cannot_be() -> None:
         settings(method="subbit", bytes=500, run_bytes=50_000)
     with pytest.raises(ConfigError, match="leave these out"):
         settings(method="subbit", bytes=500, dimensions=100)
+    for bits in ({"bits": 0.5}, {"down_bits": 4}):
+        with pytest.raises(ConfigError, match="decides bits and down_bits"):
+            settings(method="subbit", bytes=500, **bits)
     with pytest.raises(ConfigError, match="needs codec=eden"):
         settings(method="subbit", bytes=500, codec="dense")
 

@@ -72,6 +72,8 @@ class SubbitParameters:
                 DIMENSIONS.head_dimensions,
             )
             require(plain, f"{name}={budget}: decides dimensions and head_dimensions; leave these out")
+            one = (self.up.codec, self.down.codec) == (Eden(bits=1.0), Eden(bits=1.0))
+            require(one, f"{name}={budget}: decides bits and down_bits; leave these out")
 
 
 class Subbit(Method[SubbitParameters]):
@@ -87,7 +89,7 @@ class Subbit(Method[SubbitParameters]):
     def __init__(self, parameters: SubbitParameters, task: Task) -> None:
         budget = parameters.bytes
         if parameters.run_bytes is not None:
-            budget = parameters.run_bytes // (task.participants * task.rounds)
+            budget = parameters.run_bytes // max(task.participants * task.rounds, 1)  # rounds=0 only fits the head.
         if budget is not None:
             parameters = within_budget(parameters, budget, task)
         if parameters.local.learning_rate == "auto":

@@ -17,6 +17,7 @@ from subbit.core.randomness import derive_key, torch_randomness
 from subbit.data.examples import Inputs
 from subbit.models.frozen_weights import is_narrowed
 from subbit.runtime.evaluation import is_personal
+from subbit.runtime.head_trial import try_head
 from subbit.runtime.problem import Problem
 from subbit.runtime.tracked import find_trackers
 from subbit.runtime.workplace import Workplace
@@ -39,6 +40,7 @@ def try_job(problem: Problem, settings: Settings) -> None:
         with torch_randomness(derive_key(settings.run.seed, "trial")):
             workplace.method("main").task.training_batch(problem.train, np.arange(min(TRIED, len(problem.train))), 0)
             try_module(workplace.module, problem)
+            try_head(workplace.module, problem, settings.run.head, TRIED)
             _try_precision(workplace)
 
 
