@@ -142,3 +142,16 @@ def test_it_learns_without_a_byte_more() -> None:
     chosen = settings(method="subbit", basis="own", rounds=6, learning_rate=0.03, head="keep")
     summary = run_job(digits_problem(mlp(32)), chosen).summary
     assert summary["score"] > summary["score_before"] + 0.2
+
+
+def test_a_matrix_of_zeros_moves_too() -> None:
+    """W0 (1 + V R V') would stay zero for ever: its weights move like biases, which share values."""
+    module = mlp(16)
+    with torch.no_grad():
+        next(module.parameters()).zero_()
+    found = bound(module, basis="own", dimensions=200)
+    weights = torch.empty_like(found.task.flat.weights)
+    found.network.write(torch.ones(found.size), weights, 0)
+    first = found.task.flat.template.views(weights)[0]
+    assert first.shape == (16, 64)
+    assert (first != 0).all()

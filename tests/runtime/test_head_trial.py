@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
-from tests.problems import digits_problem, settings
 from torch import Tensor, nn
 
 from subbit.core.errors import ModelError
 from subbit.runtime.trial import try_job
+from tests.problems import digits_problem, settings
 
 
 class Backwards(nn.Module):
@@ -62,7 +61,6 @@ def test_a_layer_that_does_not_give_the_outputs_is_not_fitted(module: nn.Module,
 
 @pytest.mark.parametrize("behind", [None, lambda logits: logits.log_softmax(-1), lambda logits: 3 * logits])
 def test_what_keeps_the_order_of_the_classes_may_follow(behind: Any) -> None:
-    torch.manual_seed(0)  # Of this test's module alone.
     try_job(digits_problem(Named(behind=behind)), settings(method="fedavg", head="lda"))
 
 

@@ -109,13 +109,19 @@ def _most(task: Task, basis: str) -> tuple[int, int, int]:
 
 
 def _directions(task: Task, basis: str) -> list[int | None]:
-    """Of each tensor: how many directions it can have. None for those of the head; with `random` it does not matter."""
-    head = _head_of(task)
-    named = zip(task.flat.template.names, task.flat.template.shapes, strict=True)
-    return [
-        None if head is not None and name.startswith(head) else most_directions(shape) if basis == "own" else 1
-        for name, shape in named
-    ]
+    """Of each tensor: how many directions it can have. None for those of the head; with `random` it does not matter.
+
+    A matrix of zeros, such as the last one of a branch that starts as nothing, responds to no input and has none.
+    """
+    head, found = _head_of(task), list[int | None]()
+    for name, tensor in zip(task.flat.template.names, task.flat.template.views(task.flat.initial), strict=True):
+        if head is not None and name.startswith(head):
+            found.append(None)
+        elif basis == "own":
+            found.append(most_directions(tuple(tensor.shape)) if tensor.any() else 0)
+        else:
+            found.append(1)
+    return found
 
 
 def _head_of(task: Task) -> str | None:

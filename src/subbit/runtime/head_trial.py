@@ -49,4 +49,4 @@ def _same_order(given: Any, outputs: Any) -> bool:
         return True
     if given.shape != outputs.shape:
         return False
-    return torch.equal(given.argsort(-1, stable=True), outputs.argsort(-1, stable=True))
+    return torch.equal(given.argsort(stable=True, dim=-1), outputs.argsort(stable=True, dim=-1))
