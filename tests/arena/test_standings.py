@@ -42,7 +42,8 @@ def rows(tmp_path: Path) -> dict[str, Row]:
         record = Record("hand", label, JOB.fingerprint(JOB.entries[label]), chosen="", runs=runs)
         write_record(tmp_path, record)
     found = standing(tmp_path, JOB)
-    assert as_record(found)["gap"]["measurable"]
+    gap = as_record(found)["gap"]
+    assert (gap["measurable"], gap["logarithm"]) == (True, False), "an accuracy is as it is, a perplexity its logarithm"
     assert [row.method for row in found.rows] == ["head-alone", "central", "fedavg", "lora", "fedpm", "subbit", "eden"]
     return {row.method: row for row in found.rows}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from subbit.arena.kept_results import Found, Record
 from subbit.arena.races import known
 from subbit.report.baselines import CEILING, find_gap, kind
 from subbit.report.compare import share_cell
-from subbit.report.gap import Gap, Level, best, equal
+from subbit.report.gap import Gap, Level, best, equal, level
 
 SHARES = (0.5, 0.8)
 """Bytes are counted until these shares of the gap."""
@@ -126,11 +127,14 @@ def _mean(runs: Sequence[Found], key: str) -> float:
 
 def as_record(found: Standing) -> dict[str, Any]:
     """For `subbit arena --json`."""
-    gap = found.gap
+    gap, about = found.gap, None
+    if gap is not None:
+        # Floor and ceiling of a perplexity are its logarithm, the loss.
+        about = {**asdict(gap), "logarithm": level(math.e, gap.score_name) == 1, "measurable": gap.width is not None}
     return {
         "job": found.job.name,
         "what": found.job.header.what,
-        "gap": None if gap is None else {**asdict(gap), "measurable": gap.width is not None},
+        "gap": about,
         "methods": [asdict(row) for row in found.rows],
     }
 
