@@ -18,8 +18,9 @@ import subbit
 from subbit.core.errors import RunWarning
 from subbit.core.randomness import torch_randomness
 from subbit.runtime.events import Before, Event, Failed, MainRound
+from subbit.runtime.run import run_job
 from subbit.runtime.warn import Setting, find_warnings
-from tests.problems import digits_problem, mlp
+from tests.problems import digits_problem, mlp, settings
 
 ACCURACY = Setting(
     score_name="accuracy",
@@ -94,6 +95,20 @@ def test_a_score_that_never_moves() -> None:
     assert find_warnings(replace(ACCURACY, after=0.3), story(0.3, 0.3, 0.3)) == ()  # Too few rounds to tell.
     assert find_warnings(replace(ACCURACY, after=0.3), story(0.3, 0.3, None, 0.31, 0.3)) == ()
     assert find_warnings(replace(ACCURACY, after=1.0), story(1.0, 1.0, 1.0, 1.0)) == ()  # Nothing left to gain.
+
+
+def test_clients_of_one_class_do_not_count() -> None:
+    """Ten clients of `subbit`, each with one class: no rate would help, and it is not said that one would."""
+    what, key = only(replace(ACCURACY, after=0.3, nobody_counts=True), story(0.3, 0.3, 0.3, 0.3))
+    assert "no client has two classes" in what
+    assert key == "calibrate"
+    problem = digits_problem(mlp(16))
+    labels = problem.train.labels
+    assert labels is not None
+    parts = tuple((labels == label).nonzero().flatten().numpy() for label in range(10))
+    chosen = settings(method="subbit", clients=10, rounds=3)
+    (advice,) = run_job(replace(problem, parts=parts), chosen).summary["warnings"]
+    assert "calibrate=false" in str(advice)
 
 
 def test_a_score_that_stays_while_the_loss_falls() -> None:

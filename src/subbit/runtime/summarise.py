@@ -103,8 +103,10 @@ def summarise(
 
 def _setting(workplace: Workplace, found: Evaluation) -> Setting:
     run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
-    rates = {key: getattr(workplace.settings.parameters, key, None) for key in ("local", "server_rate")}
+    # The method's own parameters: words such as `auto` are numbers there.
+    rates = {key: getattr(method.parameters, key, None) for key in ("local", "server_rate")}
     rate = getattr(rates["local"], "learning_rate", None)
+    held = problem.split_summary().classes_per_client if getattr(rates["local"], "calibrate", False) else []
     return Setting(
         score_name=next(iter(found.scores)),
         higher_is_better=problem.objective.higher_is_better,
@@ -115,6 +117,7 @@ def _setting(workplace: Workplace, found: Evaluation) -> Setting:
         head=run.head,
         learning_rate=rate if isinstance(rate, float) else None,
         server_rate=rates["server_rate"] if isinstance(rates["server_rate"], float) else None,
+        nobody_counts=bool(held) and max(held) < 2,
     )
 
 

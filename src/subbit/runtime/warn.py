@@ -46,6 +46,8 @@ class Setting:
     head: str = "keep"
     learning_rate: float | None = None
     server_rate: float | None = None
+    nobody_counts: bool = False
+    """No client has two classes, and with `calibrate` the changes of such clients do not count."""
 
 
 def find_warnings(setting: Setting, events: list[Event]) -> tuple[Advice, ...]:
@@ -79,10 +81,13 @@ def _unmoved(setting: Setting, events: list[Event]) -> Iterator[Advice]:
     start = before.scores.get("loss", 0.0)
     if any(abs((event.scores or {}).get("loss", start) - start) > SAME * abs(start) for event in scored):
         return
+    told = f"{setting.score_name} is {before.score:.4g} before the first round and after every one"
+    if setting.nobody_counts:
+        yield Advice(f"{told}: no client has two classes, so that no change counts; try calibrate=false", "calibrate")
+        return
     rate = setting.learning_rate
     yield Advice(
-        f"{setting.score_name} is {before.score:.4g} before the first round and after every one: the steps are too "
-        "small, or what is trained does not reach the outputs; try "
+        f"{told}: the steps are too small, or what is trained does not reach the outputs; try "
         f"{'a larger learning_rate' if not rate else f'learning_rate={rate * 10:.1g}'} or another select",
         "learning_rate",
     )
