@@ -28,6 +28,7 @@ from subbit.cli.report_command import report
 from subbit.cli.run_commands import resume, run
 from subbit.cli.zampling_commands import zampling_app
 from subbit.core.errors import Interrupted, RunFolderError, SubbitError
+from subbit.core.interrupts import remember_interrupts
 from subbit.papers.domain_gap import domain_gap
 
 app = typer.Typer(
@@ -79,6 +80,7 @@ def main() -> None:
     # Before numpy is imported, also for workers: OpenBLAS starts a thread for every core, and each spins for 2^26
     # cycles before it sleeps. 2^4 are enough.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    remember_interrupts()
     try:
         # Also for `python -m subbit`: the name is what shells complete.
         app(prog_name="subbit")

@@ -18,6 +18,7 @@ from subbit.config.schema import GIVEN
 from subbit.core.busy import busy_with
 from subbit.core.devices import find_device
 from subbit.core.errors import ConfigError, RunFolderError
+from subbit.core.interrupts import stop_if_interrupted
 from subbit.core.json_records import as_json
 from subbit.core.machine import torch_threads
 from subbit.models.select import restore_frozen
@@ -218,6 +219,7 @@ def _main_phase(
     clients = workplace.problem.clients_with_data()
     found: Evaluation | None = None
     while state.next_round < run.rounds:
+        stop_if_interrupted()
         started, number = time.monotonic(), state.next_round
         busy_with(f"round {number + 1} of {run.rounds}")
         cohort = Cohort(engine.candidates(clients), run.quorum, workplace.drawn)
