@@ -1,7 +1,7 @@
 """Ctrl-C that is not lost.
 
-Python ignores what is raised inside a destructor (`__del__`), and so a KeyboardInterrupt that comes just then; compiling
-a kernel calls many. What was asked for is remembered here, and the next round does not begin.
+Python ignores what is raised inside a destructor (`__del__`), and so a KeyboardInterrupt that comes then. Compiling a
+kernel calls many. What was asked for is remembered here, and the next round does not begin.
 """
 
 from __future__ import annotations
