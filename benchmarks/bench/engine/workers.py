@@ -23,7 +23,8 @@ from benchmarks.bench.engine.jobs import (
 from subbit.models.load_model import load_classifier
 
 CLIENTS, EXAMPLES = 8, 64
-WARM_ROUNDS = 3
+WARM_ROUNDS = 8
+"""Enough for one of them to be undisturbed: two busy processes leave a small machine no core for anything else."""
 
 
 def measure_workers(workers: int) -> dict[str, Any]:
@@ -39,11 +40,13 @@ def measure_workers(workers: int) -> dict[str, Any]:
 
 
 def two_workers_speedup() -> dict[str, Any]:
-    found = {number: run_child(["-m", "benchmarks.bench.engine.workers", str(number)]).found for number in (1, 2)}
-    best = {number: min(rounds["wall"]) for number, rounds in found.items()}
+    found: dict[int, list[float]] = {1: [], 2: []}
+    for number in (1, 2, 1, 2):  # In turns, so that a busy spell meets both.
+        found[number] += run_child(["-m", "benchmarks.bench.engine.workers", str(number)]).found["wall"]
+    best = {number: min(rounds) for number, rounds in found.items()}
     return {
         "results": {"two_workers_speedup": best[1] / best[2]},
-        "round_wall": {str(number): rounds["wall"] for number, rounds in found.items()},
+        "round_wall": {str(number): rounds for number, rounds in found.items()},
         "load_average": os.getloadavg(),
     }
 
