@@ -15,7 +15,6 @@ again.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import statistics
@@ -25,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from subbit.arena.jobs import NO_MATTER, Job, read_job
+from subbit.arena.jobs import Job, read_job
 from subbit.arena.kept_results import Found
 from subbit.arena.races import Race, Runs, estimate, measured, run_stages, shortened, told
-from subbit.config.resolve import Settings, resolve
+from subbit.arena.result_keys import is_result_of, keys_of
+from subbit.config.resolve import Settings
 from subbit.core.errors import DataError, SubbitError
 from subbit.core.files import replace_file
-from subbit.core.pieces import as_words, flattened
 from subbit.runtime.summarise import versions
 
 ROOT = Path(__file__).parent.parent
@@ -88,21 +87,6 @@ class Planned:
         return f"{self.job.name} {self.row}: {self.keys or 'default keys'}, seed {self.seed}"
 
 
-def spec_of(settings: Settings) -> dict[str, Any]:
-    """All keys that the result depends on, except the seed."""
-    run = {key: value for key, value in dataclasses.asdict(settings.run).items() if key not in (*NO_MATTER, "seed")}
-    method = {f"{METHOD}.{key}": value for key, value in flattened(as_words(settings.parameters)).items()}
-    found: dict[str, Any] = json.loads(json.dumps({**run, **method}))
-    return found
-
-
-def is_valid(spec: Mapping[str, Any], settings: Settings) -> bool:
-    """Whether a result with these keys is one of these settings. A key that is new since then had today's default, so
-    that a new feature voids nothing."""
-    now, plain = spec_of(settings), spec_of(resolve({}, [f"run.method={METHOD}"]))
-    return {key: plain.get(key) for key in now} | dict(spec) == now
-
-
 def read_kept(path: Path) -> Kept:
     found: Kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
@@ -111,7 +95,7 @@ def read_kept(path: Path) -> Kept:
 def known(path: Path, planned: Planned) -> list[Found]:
     """The runs of a row that are still valid, failed ones included."""
     kept = read_kept(path).get(planned.job.name, {}).get(planned.row)
-    return kept["runs"] if kept is not None and is_valid(kept["spec"], planned.settings) else []
+    return kept["runs"] if kept is not None and is_result_of(kept["spec"], planned.settings) else []
 
 
 def keep(path: Path, planned: Planned, found: Found) -> None:
@@ -119,7 +103,7 @@ def keep(path: Path, planned: Planned, found: Found) -> None:
     others = [run for run in known(path, planned) if run["seed"] != planned.seed]
     kept = read_kept(path)
     kept.setdefault(planned.job.name, {})[planned.row] = {
-        "spec": spec_of(planned.settings),
+        "spec": keys_of(planned.settings),
         "versions": versions(),
         "runs": sorted([*others, {"seed": planned.seed, **found}], key=lambda run: int(run["seed"])),
     }

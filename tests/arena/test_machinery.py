@@ -153,6 +153,25 @@ def test_what_a_job_says_decides_what_is_still_valid(job: Job, tmp_path: Path) -
     assert [race.setting for race in races_missing(tmp_path, job, tried, 1)] == ["epochs=1", "epochs=2", None]
 
 
+def test_a_default_that_changes_makes_results_void(job: Job, tmp_path: Path) -> None:
+    entry, path = job.entry("eden"), record_path(tmp_path, "tiny", "eden")
+    run_race(tmp_path, Race(job, entry, None, 0), lambda stages: SUMMARY)
+    kept = json.loads(path.read_text())
+    (keys,) = kept["keys"]
+    assert keys["fedavg.up.codec"] == "eden" and keys["rounds"] == 2
+    assert "seed" not in keys
+    # A key that did not exist then had today's default.
+    assert races_missing(tmp_path, job, entry, 1) == []
+    path.write_text(json.dumps({**kept, "keys": [{k: v for k, v in keys.items() if k != "fedavg.local.schedule"}]}))
+    assert races_missing(tmp_path, job, entry, 1) == []
+    for changed in ({**keys, "fedavg.local.epochs": 5}, {**keys, "gone": 1}):
+        path.write_text(json.dumps({**kept, "keys": [changed]}))
+        assert [race.seed for race in races_missing(tmp_path, job, entry, 1)] == [0]
+    # Results from before keys were kept are judged by the job's file alone.
+    path.write_text(json.dumps({key: value for key, value in kept.items() if key != "keys"}))
+    assert races_missing(tmp_path, job, entry, 1) == []
+
+
 def test_a_run_that_fails_is_a_result_and_never_the_choice(job: Job, tmp_path: Path) -> None:
     entry = job.entry("fedavg")
 

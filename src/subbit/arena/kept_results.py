@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from subbit.arena.jobs import Entry, Job
+from subbit.arena.result_keys import Keys, is_result_of
 from subbit.core.errors import RunFolderError
 from subbit.core.files import replace_file
 
@@ -31,6 +32,8 @@ class Record:
     chosen: str | None = None
     """The best of the tried settings; the only one, if there is one."""
     runs: list[Found] = field(default_factory=list)
+    keys: list[Keys] = field(default_factory=list)
+    """Of each stage of the runs with the chosen setting. Results from before these were kept have none."""
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -85,7 +88,14 @@ def read_record(folder: Path, job: Job, entry: Entry) -> Record:
     if found.fingerprint != empty.fingerprint:
         return empty
     found.choose(entry)
+    if found.runs and found.keys and not _are_current(found, job, entry):
+        return empty
     return found
+
+
+def _are_current(record: Record, job: Job, entry: Entry) -> bool:
+    stages = [job.resolve(text, []) for text in entry.texts(record.chosen or "")]
+    return len(stages) == len(record.keys) and all(map(is_result_of, record.keys, stages))
 
 
 def write_record(folder: Path, record: Record) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 
 from subbit.arena.jobs import Entry, Job
 from subbit.arena.kept_results import KEPT, Found, Record, read_record, record_path, write_record
+from subbit.arena.result_keys import keys_of
 from subbit.config.resolve import Settings
 from subbit.core.errors import ConfigError, DataError, SubbitError
 from subbit.runtime.problem import build_problem
@@ -97,7 +98,10 @@ def run_race(folder: Path, race: Race, run: Runs = run_stages) -> Found:
     if race.setting is None and record.chosen is None:
         raise ConfigError(f"{race}: its settings are not all tried yet")
     setting = race.setting if race.setting is not None else record.chosen
-    found: Found = {"setting": setting, "seed": race.seed, **measured(race.stages(record.chosen), run)}
+    stages = race.stages(record.chosen)
+    found: Found = {"setting": setting, "seed": race.seed, **measured(stages, run)}
+    if race.setting is None:
+        record.keys = [keys_of(each) for each in stages]
     (record.runs if race.setting is None else record.tried).append(found)
     record.versions = versions()
     record.choose(race.entry)
