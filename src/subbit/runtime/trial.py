@@ -16,6 +16,7 @@ from subbit.core.machine import torch_threads
 from subbit.core.randomness import derive_key, torch_randomness
 from subbit.data.examples import Inputs
 from subbit.models.frozen_weights import is_narrowed
+from subbit.models.sound_weights import check_weights
 from subbit.runtime.evaluation import is_personal
 from subbit.runtime.head_trial import try_head
 from subbit.runtime.problem import Problem
@@ -31,6 +32,7 @@ def try_job(problem: Problem, settings: Settings) -> None:
     # As many threads as the run has: more would only wait for each other at so few examples.
     with torch_threads(settings.run.threads):
         find_trackers(settings.run.track)
+        check_weights(problem.module)
         workplace = Workplace(problem, settings, share=True)
         _try_accumulator(workplace)
         workplace.attach("main")
