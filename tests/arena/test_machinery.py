@@ -158,7 +158,8 @@ def test_a_default_that_changes_makes_results_void(job: Job, tmp_path: Path) -> 
     run_race(tmp_path, Race(job, entry, None, 0), lambda stages: SUMMARY)
     kept = json.loads(path.read_text())
     (keys,) = kept["keys"]
-    assert keys["fedavg.up.codec"] == "eden" and keys["rounds"] == 2
+    assert keys["fedavg.up.codec"] == "eden"
+    assert keys["rounds"] == 2
     assert "seed" not in keys
     # A key that did not exist then had today's default.
     assert races_missing(tmp_path, job, entry, 1) == []

@@ -66,3 +66,10 @@ def test_what_keeps_the_order_of_the_classes_may_follow(behind: Any) -> None:
 
 def test_a_head_that_is_kept_may_be_anywhere() -> None:
     try_job(digits_problem(Backwards()), settings(method="fedavg", head="keep"))
+
+
+def test_a_head_whose_weight_is_computed_is_refused() -> None:
+    module = Named()
+    module.head = nn.utils.parametrizations.weight_norm(module.head)
+    with pytest.raises(ModelError, match=r"computes its weight from .*original0"):
+        try_job(digits_problem(module), settings(method="fedavg", head="lda"))

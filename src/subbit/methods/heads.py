@@ -143,4 +143,9 @@ def find_linear_head(module: nn.Module) -> nn.Linear:
             f"the head {name!r} is {type(head).__name__}: fitting it needs nn.Linear with a bias. "
             "Use head=keep to leave it as it is, or head=kaiming"
         )
+    if other := {each for each, _ in head.named_parameters()} - {"weight", "bias"}:
+        raise ModelError(
+            f"the head {name!r} computes its weight from {', '.join(sorted(other))}: a fitted head needs a weight of its "
+            "own; remove that parametrization, or use head=keep"
+        )
     return head
