@@ -145,7 +145,7 @@ def find_linear_head(module: nn.Module) -> nn.Linear:
         )
     if other := {each for each, _ in head.named_parameters()} - {"weight", "bias"}:
         raise ModelError(
-            f"the head {name!r} computes its weight from {', '.join(sorted(other))}: a fitted head needs a weight of its "
+            f"the head {name!r} computes its weight from {', '.join(sorted(other))}: a fitted head needs one of its "
             "own; remove that parametrization, or use head=keep"
         )
     return head
