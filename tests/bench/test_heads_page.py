@@ -6,7 +6,7 @@ import json
 import runpy
 from pathlib import Path
 
-from subbit.methods.head_fits import head_codec
+from subbit.methods.head_codecs import head_codec
 
 ROOT = Path(__file__).parents[2]
 ROWS = json.loads((ROOT / "benchmarks" / "results" / "heads.json").read_text())
