@@ -150,11 +150,11 @@ def directions(scaled: Tensor) -> tuple[Tensor, Tensor]:
     return eigenvalues.clamp(min=0).flip(0), rows.flip(0)
 
 
-def floor_for(shrinkage: float, free: int, clients: int = 1) -> float:
-    """How much may be removed in every direction. With many clients up to the likely shrinkage itself."""
-    power, most = 1 + (POWER - 1) / clients, math.pow(MOST_FLOOR, 1 / clients)
-    floor = min(math.pow(shrinkage, power), most) * min(clients * free / MANY, 1.0) ** 2
-    return max(floor, LEAST_FLOOR) * min(clients * USUAL / free, 1.0)
+def floor_for(shrinkage: float, free: int, crowd: float = 1.0) -> float:
+    """How much may be removed in every direction: the larger the `crowd`, the nearer the likely shrinkage itself."""
+    power, most = 1 + (POWER - 1) / crowd, math.pow(MOST_FLOOR, 1 / crowd)
+    floor = min(math.pow(shrinkage, power), most) * min(crowd * free / MANY, 1.0) ** 2
+    return max(floor, LEAST_FLOOR) * min(crowd * USUAL / free, 1.0)
 
 
 def likely_shrinkage(eigenvalues: Tensor, free: int, width: int) -> float:

@@ -12,9 +12,9 @@ from subbit.models.discriminant import Rounding
 from subbit.models.head_start import LdaStatistics
 from subbit.models.lean_summary import LeanSummary
 
-LOGIT_NOISE = 0.2
+LOGIT_NOISE = 0.15
 """What rounding a head adds to its logits, relative to their standard deviation within classes: they tell classes
-apart 2% less. Chosen on validation splits."""
+apart 1% less. Chosen on validation splits."""
 RIDGE = 0.1
 """Of the mean variance of features. The covariance of few examples has directions that only seem to be free."""
 TALLIES = 4
@@ -30,7 +30,7 @@ class LeanPool:
 
     @staticmethod
     def size(classes: int, width: int) -> int:
-        return LdaStatistics.vector_size(classes, width) + width + TALLIES
+        return LdaStatistics.vector_size(classes, width) + width * (width + 1) // 2 + width + TALLIES
 
     @classmethod
     def of(cls, summary: LeanSummary) -> LeanPool:
@@ -38,19 +38,25 @@ class LeanPool:
         behind = free if summary.has_factors else 0.0
         noise = float(summary.units[2]) ** 2 / 12
         tallies = torch.tensor([free, behind, behind * summary.floor, examples * noise], dtype=torch.float64)
-        parts = summary.statistics().to_vector(torch.float64), summary.deviations.square(), tallies
+        statistics = summary.statistics()
+        between = statistics.between[*_triangle(statistics.width)]
+        parts = statistics.to_vector(torch.float64), between, summary.deviations.square(), tallies
         return cls(torch.cat(parts), len(summary.counts), len(summary.levels))
 
     def statistics(self) -> LdaStatistics:
         """Those of all examples. Without factors from any client, features vary independently of each other."""
-        exact = LdaStatistics.vector_size(self.classes, self.width)
-        found = LdaStatistics.from_vector(self.vector[:exact], self.classes, self.width)
-        free, behind = self.vector[-TALLIES:][:2].tolist()
+        ends = LdaStatistics.vector_size(self.classes, self.width), self.width * (self.width + 1) // 2, self.width
+        exact, between, squares, tallies = torch.split(self.vector, [*ends, TALLIES])
+        found = LdaStatistics.from_vector(exact, self.classes, self.width)
+        free, behind = tallies[:2].tolist()
         if self._has_factors:
             found.moment *= free / behind
         else:
-            found.moment = torch.diag(self.vector[exact:-TALLIES])
-        found.moment += found.between
+            found.moment = torch.diag(squares)
+        # The means of clients vary as examples do, which tells most of the covariance where each has few of a class.
+        rows, columns = _triangle(self.width)
+        found.moment[rows, columns] += between
+        found.moment[columns, rows] = found.moment[rows, columns]
         return found
 
     @property
@@ -59,9 +65,19 @@ class LeanPool:
 
     @property
     def rounding(self) -> Rounding:
-        _, behind, floor, means = self.vector[-TALLIES:].tolist()
-        means /= max(float(self.vector[: self.classes].sum()), 1.0)
-        return Rounding(behind, floor / behind, means) if self._has_factors else Rounding(means=means)
+        free, behind, floor, noise = self.vector[-TALLIES:].tolist()
+        counts = self.vector[: self.classes]
+        examples = float(counts.sum())
+        among_means = examples - float((counts > 0).sum()) - free
+        means = noise / max(examples, 1.0)
+        if not self._has_factors:
+            return Rounding(means=means)
+        return Rounding(behind + among_means, floor / behind, means)
+
+
+def _triangle(width: int) -> tuple[Tensor, Tensor]:
+    rows, columns = torch.triu_indices(width, width)
+    return rows, columns
 
 
 def shaped_head(statistics: LdaStatistics, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:

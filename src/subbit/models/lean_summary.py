@@ -1,14 +1,14 @@
 """A client's statistics for the fitted head in a quarter of the bytes of `subbit.models.feature_summary`.
 
-That summary is as careful as if there were one client. Here the number of clients, K, decides: what rounding adds to
-each of their summaries is independent, and its mean is small.
+That summary is as careful as if there were one client. Here the number of clients decides: what rounding adds to each
+of their summaries is independent, and its mean is small. Five clients round as one would, twenty as a `crowd` of 4; but
+a client with few examples, which cannot see whether small directions matter, as one of a smaller crowd.
 
-    class means  the step is up to 4 times as coarse, sqrt(K) up to 16 clients. It is the same for all class sums of a
-                 client, as large as the mean class needs: a class with few examples takes few bits
+    class means  the step is `crowd` times as coarse, at most 4 times
     covariance   factors are sent by some clients only, drawn from the seed until they have about `EXAMPLES` together
-    factors      directions below the likely shrinkage itself are left out, where one client takes its third power.
-                 What is left out counts as variation of each feature alone
-    deviations   whole powers of 2^(1/8), and of 2^(1/2) from clients that send no factors: there they are no more than
+    factors      directions below the likely shrinkage are left out in a large crowd, below its third power by one
+                 client. What is left out counts as variation of each feature alone
+    deviations   whole powers of 2^(1/16), and of 2^(1/2) from clients that send no factors: there they are no more than
                  the units of the means
 
 The server knows all of this, and how sure the head may be follows from it (`subbit.models.discriminant.Rounding`).
@@ -33,12 +33,15 @@ from subbit.models.feature_summary import (
 )
 from subbit.models.head_start import LdaStatistics
 
-EXAMPLES = 800
+FEW, ENOUGH = 5, 50
+"""Clients that are no crowd, and examples of a client that is fully part of one."""
+EXAMPLES = 700
 """Of how many the covariance should be, and of more where clients are few. Chosen on validation splits, as all here."""
 COARSEST = 4.0
+"""Of means. The mean of coarser ones would be off: a step of two standard deviations is what noise smoothes."""
 CENTRE_STEP = 0.5
 """Of the standard deviation of a feature."""
-FINE, COARSE = 8, 2
+FINE, COARSE = 16, 2
 """Steps of a deviation for each factor of two: with factors, and without."""
 UNITS = 4
 SMALLEST = 1e-30
@@ -49,7 +52,7 @@ def is_drawn(rank: int, examples: int, width: int) -> bool:
     """Whether the client at this place of the order sends factors. More rows than features are of no use, so a client
     with many examples is drawn as one with `width`.
 
-    >>> [is_drawn(rank, 100, 1280) for rank in (0, 7, 8)]
+    >>> [is_drawn(rank, 100, 1280) for rank in (0, 6, 7)]
     [True, True, False]
     """
     return rank * min(examples, width) < EXAMPLES
@@ -76,8 +79,9 @@ class LeanSummary:
         least = CONSTANT * features.square().sum(0).sqrt().clamp(min=SMALLEST / CONSTANT)
         varying, present = deviations > least, known.counts > 0
         free = len(labels) - int(present.sum())
+        crowd = max(clients / FEW * min(free / ENOUGH, 1.0), 1.0)
         units, levels = torch.zeros(UNITS, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
-        floor, rows = floor_for(1.0, 1, clients), torch.zeros(0, width, dtype=torch.float64)
+        floor, rows = floor_for(1.0, 1, crowd), torch.zeros(0, width, dtype=torch.float64)
         if free > 0 and bool(varying.any()):
             units[0] = _sent(deviations[varying].median())
             steps = FINE if drawn else COARSE
@@ -85,20 +89,20 @@ class LeanSummary:
             levels[varying] = torch.where(nearest < 0, nearest, nearest + 1)
             scale = units[0] * torch.where(varying, torch.exp2((levels - (levels > 0).double()) / steps), torch.inf)
             eigenvalues, rows = directions(centred / scale)
-            floor = floor_for(likely_shrinkage(eigenvalues, free, int(varying.sum())), free, clients)
+            floor = floor_for(likely_shrinkage(eigenvalues, free, int(varying.sum())), free, crowd)
             count = max(int((eigenvalues >= floor).sum()), 1)
             units[3] = _sent(torch.tensor(math.sqrt(12 * floor / count))) if drawn else 0.0
             rows = (rows[:count] / units[3]).round() if drawn else rows[:0]
         centre = known.sums.sum(0) / max(len(labels), 1)
         unit = torch.where(varying, 0.0, centre.abs()).max() / (CONSTANT_STEPS * CENTRE_STEP)
         units[1] = _sent(unit)
-        step = min(math.sqrt(12 * floor), MOST_STEP) * min(math.sqrt(clients), COARSEST)
+        step = min(math.sqrt(12 * floor), MOST_STEP) * min(crowd, COARSEST)
         units[2] = _sent(torch.tensor(step))
         numbers = torch.zeros(1 + classes + width, width, dtype=torch.float64)
         found = cls(known.counts, units, levels, numbers)
         scale = torch.where(found.scales > 0, found.scales, torch.inf)
         numbers[0] = (centre / (CENTRE_STEP * scale)).round()
-        beside = known.counts[:, None] * (means - found.centre) / (found.sum_step * scale)
+        beside = known.counts[:, None] * (means - found.centre) / (found.sum_steps * scale)
         numbers[1 : 1 + classes] = beside.round()
         numbers[1 + classes : 1 + classes + len(rows)] = rows
         return found
@@ -129,9 +133,9 @@ class LeanSummary:
         return self.numbers[0] * CENTRE_STEP * self.scales
 
     @property
-    def sum_step(self) -> Tensor:
-        """Of the standard deviations of features: that of the sum of as many examples as a class has on average."""
-        return self.units[2] * torch.sqrt(self.counts.sum() / (self.counts > 0).sum().clamp(min=1))
+    def sum_steps(self) -> Tensor:
+        """Of the class sums, in standard deviations of features, [C, 1]."""
+        return self.units[2] * self.counts.clamp(min=1).sqrt()[:, None]
 
     @property
     def floor(self) -> float:
@@ -144,7 +148,7 @@ class LeanSummary:
         classes, width = len(self.counts), len(self.levels)
         found = LdaStatistics(classes, width)
         found.counts.copy_(self.counts)
-        beside = self.numbers[1 : 1 + classes] * self.sum_step * self.scales
+        beside = self.numbers[1 : 1 + classes] * self.sum_steps * self.scales
         found.sums = self.counts[:, None] * self.centre + beside
         if self.has_factors:
             many = self.free >= width
