@@ -43,7 +43,7 @@ TEST = 2000
 PENALTIES = (0.0003, 0.003, 0.03, 0.3)
 TEMPERATURES = tuple(2.0 ** (power / 4) for power in range(-40, 5))
 
-CODECS = ("float32", "float16", "int8", "factors")
+CODECS = ("float32", "float16", "int8", "factors", "lean")
 
 Pair = tuple[Tensor, Tensor]
 

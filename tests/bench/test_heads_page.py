@@ -6,7 +6,7 @@ import json
 import runpy
 from pathlib import Path
 
-from subbit.methods.head_fits import head_codec
+from subbit.methods.head_codecs import head_codec
 
 ROOT = Path(__file__).parents[2]
 ROWS = json.loads((ROOT / "benchmarks" / "results" / "heads.json").read_text())
@@ -39,3 +39,13 @@ def test_fewer_bytes_cost_little_accuracy_with_the_default_codec() -> None:
     for exact, small in pairs:
         assert small["loss"] < 1.02 * exact["loss"]
         assert small["one_off_bytes"] < (0.2 if exact["width"] < 256 else 0.03) * exact["one_off_bytes"]
+
+
+def test_the_lean_codec_costs_a_point_and_takes_less_than_half_where_examples_are_many() -> None:
+    coded = {(row["job"], row["examples"], row["codec"]): row for row in ROWS if "codec" in row}
+    pairs = [(coded[key], coded[(*key[:2], "factors")]) for key in coded if key[2] == "lean"]
+    assert len(pairs) == 9
+    assert sum(lean["score"] - more["score"] for lean, more in pairs) / len(pairs) > -0.013
+    for lean, more in pairs:
+        most = max(row["examples"] for row in ROWS if row["job"] == lean["job"])
+        assert lean["one_off_bytes"] < (0.45 if lean["examples"] == most else 1) * more["one_off_bytes"]

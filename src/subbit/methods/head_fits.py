@@ -54,7 +54,7 @@ class Fit(ABC):
     def train(self, data: Data, turn: Turn) -> Update: ...
 
     @abstractmethod
-    def examine(self, payloads: Payloads, examples: int) -> None: ...
+    def examine(self, payloads: Payloads, examples: int, client: int) -> None: ...
 
     @abstractmethod
     def add(self, accumulator: WeightedMean, payloads: Payloads, examples: int) -> None: ...
@@ -111,7 +111,7 @@ class Probe(Fit):
             {"loss": number(loss)},
         )
 
-    def examine(self, payloads: Payloads, examples: int) -> None:
+    def examine(self, payloads: Payloads, examples: int, client: int) -> None:
         check_within(payloads["head"], FAR * max(1.0, largest(host(self.task.flat.initial))), "head")
 
     def add(self, accumulator: WeightedMean, payloads: Payloads, examples: int) -> None:
@@ -132,7 +132,7 @@ class Discriminant(Fit):
         statistics = LdaStatistics.from_features(*self.method.features(data), self.task.classes)
         return Update({"statistics": statistics.to_vector().numpy()}, len(data))
 
-    def examine(self, payloads: Payloads, examples: int) -> None:
+    def examine(self, payloads: Payloads, examples: int, client: int) -> None:
         check_statistics(self._statistics(torch.from_numpy(payloads["statistics"])), examples)
 
     def _statistics(self, vector: Tensor) -> LdaStatistics:
@@ -146,7 +146,7 @@ class Discriminant(Fit):
         statistics = self._statistics(torch.from_numpy(accumulator.sum))
         wanted = self.method.parameters
         weight, bias = solve(statistics, wanted.shrinkage, wanted.temperature, least)
-        if head_codec(wanted.codec) != "float32":
+        if wanted.codec != "float32":
             weight, bias = rounded_head(statistics, weight, bias)
         return head_vector(self.task, weight, bias)
 
@@ -179,7 +179,7 @@ class CodedDiscriminant(Fit):
         sums, correlations = (torch.from_numpy(payloads[name]) for name in ("sums", "correlations"))
         return LdaStatistics.from_correlations(sums, correlations, self.task.classes, self.method.head.in_features)
 
-    def examine(self, payloads: Payloads, examples: int) -> None:
+    def examine(self, payloads: Payloads, examples: int, client: int) -> None:
         width = self.method.head.in_features
         check_not_negative(payloads["sums"][-width:], "a deviation of features")
         check_within(payloads["sums"][-width:], examples * FAR_FEATURE, "deviations of features")
@@ -229,7 +229,7 @@ class FactoredDiscriminant(Fit):
         )
         return FeatureSummary(counts, scales, numbers.view(-1, self.width))
 
-    def examine(self, payloads: Payloads, examples: int) -> None:
+    def examine(self, payloads: Payloads, examples: int, client: int) -> None:
         summary = self._summary(payloads)
         check_counts(summary.counts, examples)
         check_not_negative(payloads["scales"], "a deviation of features")
@@ -250,20 +250,6 @@ class FactoredDiscriminant(Fit):
 
 
 COUNTS_ROW = 64
-FACTORS = "factors"
-
-
-def head_codec(name: str) -> str:
-    return FACTORS if name == "auto" else name
-
-
-def fitted_by(kind: type[Fit], codec: str) -> type[Fit]:
-    """The discriminant that sends its statistics in this way."""
-    if kind is not Discriminant or codec == "float32":
-        return kind
-    return FactoredDiscriminant if head_codec(codec) == FACTORS else CodedDiscriminant
-
-
 CODECS: dict[str, tuple[Codec[Any], float]] = {
     "float16": (make_codec("dense", dtype="float16"), 2.0**-12),
     "int8": (make_codec("int8"), 0.5 / 127),

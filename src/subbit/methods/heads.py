@@ -7,9 +7,9 @@
             of their features; the sum of these is the statistic of the pooled data, from which the server solves
             linear discriminant analysis in closed form. The second moments are most of it, D (D + 1) / 2 values.
             `head_codec=factors`, the default, sends what a client knows of them in a few percent of the bytes
-            (`subbit.models.feature_summary`); float16 and int8 send all correlations within classes. How far to shrink
-            the covariance and how sure the logits may be follows from the same statistics
-            (`subbit.models.discriminant`)
+            (`subbit.models.feature_summary`), `lean` in a third of that (`subbit.models.lean_summary`); float16 and
+            int8 send all correlations within classes. How far to shrink the covariance and how sure the logits may be
+            follows from the same statistics (`subbit.models.discriminant`)
 
 Both are ordinary methods on the selection "head", with the usual frames; their bytes are one-off costs. A hook on the
 head captures its input features, so any module works.
@@ -31,7 +31,8 @@ from subbit.core.errors import ModelError
 from subbit.data.examples import Data
 from subbit.exchange.exchange import Part, Payloads, State, Update, as_float32
 from subbit.local.training import Local
-from subbit.methods.head_fits import Discriminant, Fit, Probe, fitted_by
+from subbit.methods.head_codecs import fitted_by
+from subbit.methods.head_fits import Discriminant, Fit, Probe
 from subbit.methods.method import Method
 from subbit.models.select import find_head
 from subbit.models.task import Task, Turn
@@ -48,7 +49,7 @@ class HeadParameters:
     shrinkage: float | Literal["auto"] = "auto"
     temperature: float | Literal["auto"] = "auto"
     codec: str = "float32"
-    """Of statistics: float32, `factors`, `auto`, or a key of `CODECS`."""
+    """Of statistics: a key of `DISCRIMINANTS` or of `CODECS`, or `auto`."""
 
 
 class HeadMethod(Method[HeadParameters]):
@@ -93,7 +94,7 @@ class HeadMethod(Method[HeadParameters]):
         return self.fit.train(data, turn)
 
     def examine(self, view: None, payloads: Payloads, examples: int, client: int) -> None:
-        self.fit.examine(payloads, examples)
+        self.fit.examine(payloads, examples, client)
 
     def accumulator(self) -> WeightedMean:
         return WeightedMean(self.fit.size())

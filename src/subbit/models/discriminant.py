@@ -55,6 +55,21 @@ class Separation:
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """What the statistics do not show: what was rounded away or left out before they were added."""
+
+    free: float | None = None
+    """Examples less classes that the covariance is of; none: of all that the means are of."""
+    floor: float = 0.0
+    """Of the mean eigenvalue: directions may vary by this much although the covariance says less."""
+    means: float = 0.0
+    """Variance that rounding added to class means, in every direction, of the mean eigenvalue over n_c."""
+
+
+EXACT = Rounding()
+
+
+@dataclass(frozen=True)
 class Spectrum:
     """The statistics in the basis in which the covariance within classes is diagonal."""
 
@@ -66,13 +81,16 @@ class Spectrum:
     """Squared differences of class means along each direction, summed over all pairs with weights n_c n_k."""
     counts: Tensor
     """Examples of each class that has some."""
+    rounding: Rounding = EXACT
 
     @classmethod
-    def of(cls, eigenvalues: Tensor, spread: float, means: Tensor, counts: Tensor) -> Spectrum:
+    def of(
+        cls, eigenvalues: Tensor, spread: float, means: Tensor, counts: Tensor, rounding: Rounding = EXACT
+    ) -> Spectrum:
         """`means`: of the classes, in the same basis."""
         total = counts.sum()
         centred = means - (counts[:, None] * means).sum(0) / total
-        return cls(eigenvalues, spread, total * (counts[:, None] * centred.square()).sum(0), counts)
+        return cls(eigenvalues, spread, total * (counts[:, None] * centred.square()).sum(0), counts, rounding)
 
     def shrunk(self, shrinkage: float) -> Tensor:
         return (1.0 - shrinkage) * self.eigenvalues + shrinkage * self.spread
@@ -81,13 +99,16 @@ class Spectrum:
         shrunk, classes = self.shrunk(shrinkage), len(self.counts)
         examples = float(self.counts.sum())
         free = float(((1.0 - shrinkage) * self.eigenvalues / shrunk).sum())
-        q = 1.0 - free / max(examples - classes, 1.0)
+        known = examples - classes if self.rounding.free is None else self.rounding.free
+        q = 1.0 - free / max(known, 1.0)
         if q < LEAST_FREEDOM:
             return Separation(0.0, math.inf)
         # The sum over pairs of n_c n_k (1 / n_c + 1 / n_k) is (C - 1) n.
         noise = float((self.eigenvalues / shrunk).sum()) / q * (classes - 1) * examples
+        noise += self.rounding.means * self.spread * float((1 / shrunk).sum()) * (classes - 1) * examples
         signal = max(float((self.between / shrunk).sum()) - noise, 0.0)
-        return Separation(signal, float((self.between * self.eigenvalues / shrunk.square()).sum()) / q**2)
+        likely = self.eigenvalues.clamp(min=self.rounding.floor * self.spread)
+        return Separation(signal, float((self.between * likely / shrunk.square()).sum()) / q**2)
 
     def best_shrinkage(self, least: float = 0.0) -> float:
         """The one with the best separation, from `least` on; if none separates, the largest."""

@@ -101,21 +101,30 @@ class FeatureSummary:
         # n_c mu_c = n_c centre + sqrt(n_c) (what is beside it), which is 0 for classes without examples.
         beside = self.numbers[1 : 1 + classes] * self.scales[-1] * self.units
         found.sums = self.counts[:, None] * self.centre + self.counts.sqrt()[:, None] * beside
-        rows = self.numbers[1 + classes :]
-        rows = rows[rows.any(1)]
-        lengths = rows.square().sum(0).sqrt()
-        rows = rows / torch.where(lengths > 0, lengths, torch.inf)
-        correlations = (rows.T @ rows).fill_diagonal_(1.0)
         many = float(self.counts.sum()) - int((self.counts > 0).sum()) >= len(deviations)
-        # What is not finite is refused by whoever asked for the statistics.
-        if many and bool(lengths.any()) and bool(correlations.isfinite().all()):
-            # So many examples vary in every direction: those that rounding has removed vary by about the floor. Left
-            # at zero, they would seem to tell classes apart perfectly.
-            floor = len(rows) / (12 * float(lengths[lengths > 0].square().mean()))
-            eigenvalues, vectors = torch.linalg.eigh(correlations)
-            correlations = (vectors * eigenvalues.clamp(min=min(floor, MOST_FLOOR))) @ vectors.T
+        correlations = correlations_of(self.numbers[1 + classes :], many)
         found.moment = correlations * deviations[:, None] * deviations[None, :] + found.between
         return found
+
+
+def correlations_of(rows: Tensor, many: bool, least: float = 0.0, most: float = MOST_FLOOR) -> Tensor:
+    """What rows of whole steps say, with columns scaled to length 1. Shorter ones than `least` steps are not scaled to
+    it as a whole: what is missing counts as variation of the feature alone.
+
+    `many`: the examples are at least as many as the features.
+    """
+    rows = rows[rows.any(1)]
+    lengths = rows.square().sum(0).sqrt().clamp(min=least)
+    rows = rows / torch.where(lengths > 0, lengths, torch.inf)
+    correlations = (rows.T @ rows).fill_diagonal_(1.0)
+    # What is not finite is refused by whoever asked for the statistics.
+    if many and bool(lengths.any()) and bool(correlations.isfinite().all()):
+        # So many examples vary in every direction: those that rounding has removed vary by about the floor. Left
+        # at zero, they would seem to tell classes apart perfectly.
+        floor = len(rows) / (12 * float(lengths[lengths > 0].square().mean()))
+        eigenvalues, vectors = torch.linalg.eigh(correlations)
+        correlations = (vectors * eigenvalues.clamp(min=min(floor, most))) @ vectors.T
+    return correlations
 
 
 def factors(scaled: Tensor, free: int) -> tuple[Tensor, float]:
@@ -123,6 +132,14 @@ def factors(scaled: Tensor, free: int) -> tuple[Tensor, float]:
 
     `free`: examples less classes.
     """
+    eigenvalues, rows = directions(scaled)
+    floor = floor_for(likely_shrinkage(eigenvalues, free, scaled.shape[1]), free)
+    count = max(int((eigenvalues >= floor).sum()), 1)
+    return (rows / math.sqrt(12 * floor / count)).round(), floor
+
+
+def directions(scaled: Tensor) -> tuple[Tensor, Tensor]:
+    """The eigenvalues of scaled' scaled, largest first, and rows F with F' F equal to it."""
     examples, width = scaled.shape
     if examples <= width:
         eigenvalues, vectors = torch.linalg.eigh(scaled @ scaled.T)
@@ -130,11 +147,14 @@ def factors(scaled: Tensor, free: int) -> tuple[Tensor, float]:
     else:
         eigenvalues, vectors = torch.linalg.eigh(scaled.T @ scaled)
         rows = eigenvalues.clamp(min=0).sqrt()[:, None] * vectors.T
-    eigenvalues, rows = eigenvalues.clamp(min=0).flip(0), rows.flip(0)
-    floor = min(likely_shrinkage(eigenvalues, free, width) ** POWER, MOST_FLOOR) * min(free / MANY, 1.0) ** 2
-    floor = max(floor, LEAST_FLOOR) * min(USUAL / free, 1.0)
-    count = max(int((eigenvalues >= floor).sum()), 1)
-    return (rows / math.sqrt(12 * floor / count)).round(), floor
+    return eigenvalues.clamp(min=0).flip(0), rows.flip(0)
+
+
+def floor_for(shrinkage: float, free: int, crowd: float = 1.0) -> float:
+    """How much may be removed in every direction: the larger the `crowd`, the nearer the likely shrinkage itself."""
+    power, most = 1 + (POWER - 1) / crowd, math.pow(MOST_FLOOR, 1 / crowd)
+    floor = min(math.pow(shrinkage, power), most) * min(crowd * free / MANY, 1.0) ** 2
+    return max(floor, LEAST_FLOOR) * min(crowd * USUAL / free, 1.0)
 
 
 def likely_shrinkage(eigenvalues: Tensor, free: int, width: int) -> float:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from subbit.core.errors import ModelError
 from subbit.core.randomness import torch_generator
-from subbit.models.discriminant import Spectrum
+from subbit.models.discriminant import EXACT, Rounding, Spectrum
 
 ABSENT_MARGIN = 1e4
 """Distance of the bias of a class without examples below all others: never predicted, but the loss is finite."""
@@ -124,6 +124,7 @@ def solve(
     shrinkage: float | Literal["auto"] = "auto",
     temperature: float | Literal["auto"] = "auto",
     least: float = 0.0,
+    rounding: Rounding = EXACT,
 ) -> tuple[Tensor, Tensor]:
     """Weight [C, D] and bias [C] of the linear discriminant, in float32. `auto` shrinks by at least `least`.
 
@@ -150,7 +151,7 @@ def solve(
     eigenvalues = eigenvalues.clamp(min=0.0)
     smallest = LEAST_SPREAD * float(moment.trace() / total) / statistics.width
     spread = max(float(eigenvalues.mean()), smallest, torch.finfo(torch.float32).tiny)
-    spectrum = Spectrum.of(eigenvalues, spread, means @ vectors, counts[present])
+    spectrum = Spectrum.of(eigenvalues, spread, means @ vectors, counts[present], rounding)
     if shrinkage == "auto":
         shrinkage = spectrum.best_shrinkage(least)
     if temperature == "auto":

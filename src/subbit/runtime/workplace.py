@@ -26,6 +26,7 @@ from subbit.data import Examples
 from subbit.data.augment import Augmentation
 from subbit.exchange.exchange import State
 from subbit.local.training import Local
+from subbit.methods.head_codecs import head_codec
 from subbit.methods.heads import HEADS, HeadMethod, HeadParameters, find_linear_head
 from subbit.methods.method import Method
 from subbit.methods.names import find_method
@@ -126,7 +127,8 @@ class Workplace:
             training = Local(
                 epochs=run.head_epochs, batch_size=run.head_batch_size, learning_rate=run.head_learning_rate
             )
-            fitting = HeadParameters(run.head, training, run.head_shrinkage, run.head_temperature, run.head_codec)
+            codec = head_codec(run.head_codec, method_class.lean_head)
+            fitting = HeadParameters(run.head, training, run.head_shrinkage, run.head_temperature, codec)
             self._methods["head"] = HeadMethod(fitting, self._task(head_flat))
         overlaps = bool(head_names & set(select_parameters(self.module, selection)))
         if overlaps and not method_class.trains_weights(settings.parameters):
