@@ -11,13 +11,10 @@ import torch
 from torch import nn
 
 from subbit.core.errors import PayloadError
-from subbit.methods.head_codecs import head_codec
 from subbit.methods.heads import HeadMethod
 from subbit.methods.lean_fit import LeanDiscriminant
 from subbit.methods.method import Turn
-from subbit.methods.names import find_method, method_names
 from subbit.runtime.run import run_job
-from subbit.runtime.workplace import Workplace
 from tests.methods.test_coded_heads import AsFloat, fitting, sent
 from tests.problems import digits_problem, settings
 
@@ -32,17 +29,6 @@ def lean(clients_drawn: bool = True) -> tuple[HeadMethod, dict[str, Any], int]:
     data = digits_problem().client_data(0)
     payloads = method.train(None, data, Turn(0, 0, {})).payloads
     return method, {name: value.copy() for name, value in payloads.items()}, len(data)
-
-
-def test_only_methods_that_send_little_have_it_by_default() -> None:
-    assert [name for name in method_names() if find_method(name).lean_head] == ["subbit"]
-    assert head_codec("auto") == "factors"
-    assert head_codec("auto", lean=True) == "lean"
-    assert head_codec("float32", lean=True) == "float32"
-    for name, wanted in (("subbit", "lean"), ("fedavg", "factors")):
-        method = Workplace(digits_problem(), settings(method=name, head="lda")).method("head")
-        assert isinstance(method, HeadMethod)
-        assert method.parameters.codec == wanted
 
 
 def test_a_lean_head_is_nearly_as_good_for_fewer_bytes() -> None:

@@ -91,9 +91,9 @@ class RunConfig:
     head_temperature: float | Literal["auto"] = "auto"
     """For `head=lda`: factor on the logits. `auto`: so that they are as sure of new examples as they may be."""
     head_codec: Literal["auto", "factors", "lean", "float32", "float16", "int8"] = "auto"
-    """For `head=lda`: how clients send statistics of features. `factors`: in few bytes. `lean`: in about a third of
-    these, for about a point of accuracy. `auto`: lean for methods that send little themselves (`subbit`), else factors.
-    The others send all second moments, with 4, 2 or 1 byte each."""
+    """For `head=lda`: how clients send statistics of features. `factors`, which `auto` is: in few bytes. `lean`: in
+    about a third of these, for about a point of the accuracy that training starts from. The others send all second
+    moments, with 4, 2 or 1 byte each."""
     head_epochs: int = 1
     head_learning_rate: float = 1e-3
     head_batch_size: int = 64

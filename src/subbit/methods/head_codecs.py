@@ -13,11 +13,9 @@ DISCRIMINANTS: dict[str, type[Fit]] = {
 """All others have a key of `subbit.methods.head_fits.CODECS`."""
 
 
-def head_codec(name: str, lean: bool = False) -> str:
-    """What `auto` means for a method that itself sends little (`Method.lean_head`) and for others."""
-    if name != "auto":
-        return name
-    return "lean" if lean else "factors"
+def head_codec(name: str) -> str:
+    """What `auto` means."""
+    return "factors" if name == "auto" else name
 
 
 def fitted_by(kind: type[Fit], codec: str) -> type[Fit]:

@@ -54,9 +54,6 @@ class Method(Generic[ParametersType]):
     """Keys set by the method's name, see `subbit.methods.variants`."""
     personal: ClassVar[bool] = False
     """True if every client ends up with its own network, see `personalise`."""
-    lean_head: ClassVar[bool] = False
-    """True if the method itself sends so little that the fitted head would be most of it: `head_codec=auto` is then
-    `lean`."""
 
     map: BoundMap
     exchange: Exchange

@@ -85,7 +85,6 @@ class Subbit(Method[SubbitParameters]):
     sends_down = "their change since the last broadcast, one bit each"
     Parameters = SubbitParameters
     presets: ClassVar = {"default": {}, "paper": {}}
-    lean_head = True
 
     def __init__(self, parameters: SubbitParameters, task: Task) -> None:
         budget = parameters.bytes

@@ -127,7 +127,7 @@ class Workplace:
             training = Local(
                 epochs=run.head_epochs, batch_size=run.head_batch_size, learning_rate=run.head_learning_rate
             )
-            codec = head_codec(run.head_codec, method_class.lean_head)
+            codec = head_codec(run.head_codec)
             fitting = HeadParameters(run.head, training, run.head_shrinkage, run.head_temperature, codec)
             self._methods["head"] = HeadMethod(fitting, self._task(head_flat))
         overlaps = bool(head_names & set(select_parameters(self.module, selection)))
