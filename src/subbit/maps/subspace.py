@@ -12,6 +12,9 @@ The columns of P are orthogonal (as in Uni-LoRA: Li et al., 2025, and in intrins
 Yosinski, ICLR 2018; Aghajanyan, Gupta, Zettlemoyer, ACL 2021). s is the root mean square of the layer's weights, so one
 unit of z means the same on every network: a step of 0.01 moves every weight by 1% of what is usual in its layer.
 
+With `rotate`, there are as many values as the layers have places for, and in every round others of them move: a value
+that has moved for a round has done most of what it can.
+
 The head has values of its own in either case, one for each weight if they are few, else as with `basis=random`.
 """
 
@@ -25,6 +28,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from subbit.codecs import Vector
 from subbit.core.devices import host
@@ -33,10 +37,11 @@ from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.maps.bound import BoundMap
+from subbit.maps.rotation import Rotation
 from subbit.models.own_directions import Mixing, most_directions, place_mixing, share_values
 from subbit.models.select import find_head
 from subbit.models.subspaced import Piece, Subspaced, place_piece
-from subbit.models.task import Task
+from subbit.models.task import Task, Turn
 
 VECTOR_SHARE = 4
 """With `basis=own`, one in so many values outside the head moves biases and norms."""
@@ -58,10 +63,14 @@ class SubspaceMap:
     """Values that move the head; where it has no more weights, each has its own."""
     basis: Literal["own", "random"] = "random"
     """What a value moves: how a layer mixes its own main directions, or weights drawn from all of them."""
+    rotate: bool | Literal["auto"] = False
+    """In every round others of all values outside the head move, `dimensions` at a time; needs basis=own. `auto`: where
+    there are no classes."""
 
     def __post_init__(self) -> None:
         enough = self.dimensions == "auto" or self.dimensions >= 1
         require(enough, f"dimensions={self.dimensions}: needs at least 1, or auto")
+        require(not self.rotate or self.basis == "own", "rotate: needs basis=own, where values are many")
         require(self.head_dimensions >= 1, f"head_dimensions={self.head_dimensions}: needs at least 1")
 
     def default_selection(self, blocks: int, pretrained: bool) -> str:
@@ -135,25 +144,41 @@ def _head_of(task: Task) -> str | None:
 def share_widths(piece: SubspaceMap, task: Task) -> list[int]:
     """How many values each span gets. What one cannot use goes to the other outside the head."""
     body, vectors, head = _most(task, piece.basis)
-    values = piece.dimensions
-    if values == "auto":
-        values = VALUES if task.objective.labels_are_classes else VALUES_WITHOUT_CLASSES
+    values = values_at_once(piece, task)
+    if rotates(piece, task) and values < body:
+        return [body, min(body // (VECTOR_SHARE - 1), vectors), min(piece.head_dimensions, head)]
     few = min(values // VECTOR_SHARE, vectors)
     many = min(values - few, body)
     return [many, min(values - many, vectors), min(piece.head_dimensions, head)]
 
 
+def values_at_once(piece: SubspaceMap, task: Task) -> int:
+    """Outside the head."""
+    if piece.dimensions != "auto":
+        return piece.dimensions
+    return VALUES if task.objective.labels_are_classes else VALUES_WITHOUT_CLASSES
+
+
+def rotates(piece: SubspaceMap, task: Task) -> bool:
+    return piece.rotate if piece.rotate != "auto" else not task.objective.labels_are_classes
+
+
 class Subspace(BoundMap):
     relative = True
+    _rotation: Rotation | None = None
 
     def __init__(self, piece: SubspaceMap, task: Task) -> None:
         self.task, self.piece = task, piece
         self._spans, self._widths = find_spans(task, piece.basis), share_widths(piece, task)
         self.size = sum(self._widths)
+        pool, at_once = self._widths[0] + self._widths[1], values_at_once(piece, task)
+        if at_once < pool:
+            self._rotation = Rotation(pool, at_once, self._widths[2], derive_key(task.seed, "rotation"))
         self.statistics = task.flat.statistics is not None
         self._network: Subspaced | None = None
         purpose = "subspace" if piece.basis == "random" else "own directions"
-        shape = np.array([task.flat.template.size, *self._widths, derive_key(task.seed, purpose)], dtype="<u8")
+        told = [*self._widths] if self._rotation is None else [*self._widths, self._rotation.at_once]
+        shape = np.array([task.flat.template.size, *told, derive_key(task.seed, purpose)], dtype="<u8")
         # A client that has drawn another subspace rejects the broadcast.
         self.vector = f"z-{blake2b(shape.tobytes(), digest_size=4).hexdigest()}"
 
@@ -163,6 +188,23 @@ class Subspace(BoundMap):
         if self._network is None:
             self._network = Subspaced(self.task.flat.initial, [*self._pieces()], self.size)
         return self._network
+
+    @property
+    def moves(self) -> int:
+        return self.size if self._rotation is None else self._rotation.moves
+
+    def moving(self, round_number: int) -> NDArray[np.int64] | None:
+        return None if self._rotation is None else self._rotation.moving(round_number)
+
+    def begin(self, turn: Turn) -> None:
+        where = self.moving(turn.round_number)
+        self.network.moving = None if where is None else torch.from_numpy(where).to(self.task.flat.device)
+
+    def toward_start(self, trained: Tensor, share: float) -> Tensor:
+        where = self.network.moving
+        if where is None:
+            return share * trained
+        return trained.index_put((where,), share * trained[where])
 
     def _pieces(self) -> Iterator[Piece | Mixing]:
         scales, first = layer_scales(self.task), 0

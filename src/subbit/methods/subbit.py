@@ -39,7 +39,7 @@ HEAD_SHARE = 3
 """One in so many values of a budget is for the head."""
 
 
-DIMENSIONS = SubspaceMap(basis="own", dimensions="auto")
+DIMENSIONS = SubspaceMap(basis="own", dimensions="auto", rotate="auto")
 RATE, RATE_WITHOUT_CLASSES = 0.0025, 0.005
 """A network with classes ended lower at the larger rate, a language model better: see the runs in docs/flagship.md."""
 
