@@ -177,6 +177,12 @@ class VectorExchange(Exchange):
     def broadcast(self, state: State, round_number: int) -> Payloads:
         return {part.name: state[part.name] for part in self.known_parts()}
 
+    def after_broadcast(self, state: State, held: Held) -> State:
+        """What a broadcast loses is part of the next one, unless other values move by then. Those stay where receivers
+        hold them: the clients will train on top of that.
+        """
+        return state if self.map.moves == self.map.size else {**state, self.name: held[self.name]}
+
     def open(self, payloads: Payloads, round_number: int) -> Payloads:
         return payloads
 
