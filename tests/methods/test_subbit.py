@@ -14,7 +14,7 @@ from subbit.codecs.eden import Eden
 from subbit.core.errors import ConfigError
 from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.export.runs import open_run
-from subbit.maps.subspace import VALUES_WITHOUT_CLASSES, most_values
+from subbit.maps.spans import VALUES_WITHOUT_CLASSES, most_values
 from subbit.methods.subbit import Subbit
 from subbit.objectives import find_objective
 from subbit.runtime.folder import RunFolder
@@ -103,7 +103,7 @@ def test_more_values_and_a_larger_rate_where_there_are_no_classes() -> None:
     module = torch.nn.Sequential(torch.nn.Flatten(), *(torch.nn.Linear(64, 64) for _ in range(9)))
     method = Workplace(digits_problem(module, PARTS), settings(method="subbit", clients=6)).method("main")
     texts = Subbit(settings(method="subbit").parameters, replace(method.task, objective=find_objective("language")))
-    assert [each.map.size for each in (method, texts)] == [8_192 + 1_024, 14_336 + 1_024]
+    assert [each.map.moves for each in (method, texts)] == [8_192 + 1_024, 14_336 + 1_024]
     assert [each.trainer.local.rate for each in (method, texts)] == [0.0025, 0.005]
 
 

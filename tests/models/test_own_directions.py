@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.problems import conv_net, digits_problem, mlp, settings, small_vit
 from torch import Tensor, nn
 
-from subbit.maps.subspace import Subspace, most_values
+from subbit.maps.spans import most_values
+from subbit.maps.subspace import Subspace
 from subbit.models.own_directions import MOST_DIRECTIONS, Mixing, dominant_inputs, place_mixing, share_values
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace

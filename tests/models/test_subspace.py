@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.problems import conv_net, digits_problem, mlp, settings, small_vit
 from torch import nn
 
-from subbit.maps.subspace import Span, Subspace, SubspaceMap, layer_scales
+from subbit.maps.spans import Span
+from subbit.maps.subspace import Subspace, SubspaceMap, layer_scales
 from subbit.models.device_projection import DeviceProjection
 from subbit.models.sparse_matrix import SignProjection
 from subbit.runtime.run import run_job

@@ -100,6 +100,10 @@ class Exchange(ABC):
     @abstractmethod
     def broadcast(self, state: State, round_number: int) -> Payloads: ...
 
+    def after_broadcast(self, state: State, held: Held) -> State:
+        """The state to which the answers are added, if broadcasts are changes and receivers hold `held`."""
+        return state
+
     @abstractmethod
     def open(self, payloads: Payloads, round_number: int) -> Any:
         """The view: the decoded broadcast of this round."""

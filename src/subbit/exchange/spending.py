@@ -27,11 +27,13 @@ class Spending:
     they add up to, in float32."""
     fixed: int = 0
     """Values that are sent in float32 besides, e.g. running statistics."""
+    held: int = 0
+    """Values that receivers hold, where these are more than move in a round."""
 
     def bytes(self, values: int) -> float:
         beside = HEADER_BYTES + 4 * self.fixed if self.fixed else 0
         up, down = (HEADER_BYTES + codec.fixed_length(values) + beside for codec in (self.up, self.down))
-        snapshot = HEADER_BYTES + 4 * values + beside
+        snapshot = HEADER_BYTES + 4 * max(values, self.held) + beside
         caught_up = sum(times * min(missed * down, snapshot) for missed, times in self.missed.items())
         return up + down + caught_up / max(sum(self.missed.values()), 1)
 

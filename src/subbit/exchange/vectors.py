@@ -137,6 +137,9 @@ class VectorExchange(Exchange):
         require(not (self.up.whole and self.aggregate.clip_norm), "whole=true: clip_norm is for changes")
         plain = self.aggregate.plain_step
         require(plain or not self.up.whole, "whole=true: server_momentum and server_rate are for changes")
+        if bound.moves < bound.size:
+            require(not self.up.whole, "rotate=true: whole=true sends all values")
+            require(not self.up.feeds_back, "rotate=true: what is lost cannot be sent later; use error_feedback=false")
         if pieces.down.codec != Dense():
             self.changes = VectorChanges(self)
 
@@ -153,11 +156,11 @@ class VectorExchange(Exchange):
     def down_parts(self) -> tuple[Part, ...]:
         vector, *others = self.known_parts()
         if self.changes is not None:
-            vector = Part("change", self.down_codec, vector.size)
+            vector = Part("change", self.down_codec, self.map.moves)
         return (vector, *others)
 
     def up_parts(self) -> tuple[Part, ...]:
-        return (Part(self.up_name, self.up.codec, self.map.size), *self.statistics_part(), *self.also_up)
+        return (Part(self.up_name, self.up.codec, self.map.moves), *self.statistics_part(), *self.also_up)
 
     def shared(self, part: Part, view: Any, round_number: int, client: int) -> Shared:
         # A separate rotation or rounding for every client and round, so that errors average out.
@@ -173,6 +176,12 @@ class VectorExchange(Exchange):
 
     def broadcast(self, state: State, round_number: int) -> Payloads:
         return {part.name: state[part.name] for part in self.known_parts()}
+
+    def after_broadcast(self, state: State, held: Held) -> State:
+        """What a broadcast loses is part of the next one, unless other values move by then. Those stay where receivers
+        hold them: the clients will train on top of that.
+        """
+        return state if self.map.moves == self.map.size else {**state, self.name: held[self.name]}
 
     def open(self, payloads: Payloads, round_number: int) -> Payloads:
         return payloads
@@ -192,6 +201,8 @@ class VectorExchange(Exchange):
     def say(self, view: dict[str, NDArray[Any]], trained: Tensor, turn: Turn) -> tuple[Payloads, dict[str, float]]:
         after = self.map.finished(trained).numpy()
         said = after if self.up.whole else as_float32(after - view[self.name])
+        where = self.map.moving(turn.round_number)
+        said = said if where is None else said[where]
         payloads: Payloads = {self.up_name: self.with_feedback(said, view, turn)}
         if self.map.statistics and self.task.flat.statistics is not None:
             payloads["statistics"] = as_float32(host(self.task.flat.statistics) - view["statistics"])
@@ -247,14 +258,16 @@ class VectorExchange(Exchange):
         mean = accumulator.mean()
         if self.up.whole and not mean.any():
             return state  # No participant has examples: there is no mean.
-        return self.moved(state, mean)
+        return self.moved(state, mean, round_number)
 
-    def moved(self, state: State, mean: NDArray[np.float64]) -> State:
+    def moved(self, state: State, mean: NDArray[np.float64], round_number: int) -> State:
         """The state after a mean change of all parts."""
         ends = np.cumsum([part.size for part in self.up_parts()])[:-1]
         after: State = {}
         for part, change in zip(self.up_parts(), np.split(mean, ends), strict=True):
             name = self.name if part.name == self.up_name else part.name
+            if name == self.name:
+                change = scattered(change, self.map.moving(round_number), self.map.size)
             if name == self.name and not self.aggregate.plain_step:
                 change = self.aggregate.server_rate * change
                 if self.aggregate.server_momentum:
@@ -271,6 +284,15 @@ class VectorExchange(Exchange):
         self.map.write(np.asarray(state[self.name]), network, key)
 
 
+def scattered(values: NDArray[Any], where: NDArray[np.int64] | None, size: int) -> NDArray[Any]:
+    """A vector with these values at these places, and zeros elsewhere."""
+    if where is None:
+        return values
+    whole = np.zeros(size, dtype=values.dtype)
+    whole[where] = values
+    return whole
+
+
 class VectorChanges:
     """Receivers hold the known parts: the vector as last broadcast, the others unchanged."""
 
@@ -284,11 +306,17 @@ class VectorChanges:
 
     def change(self, state: State, held: Held, round_number: int) -> Payloads:
         others = {part.name: state[part.name] for part in self.exchange.known_parts()[1:]}
-        return {"change": as_float32(np.asarray(state[self.name]) - held[self.name]), **others}
+        change, where = as_float32(np.asarray(state[self.name]) - held[self.name]), self._moved(round_number)
+        return {"change": change if where is None else change[where], **others}
 
     def follow(self, held: Held, payloads: Payloads, round_number: int) -> Held:
         others = {part.name: payloads[part.name] for part in self.exchange.known_parts()[1:]}
-        return {self.name: as_float32(held[self.name] + payloads["change"]), **others}
+        change = scattered(payloads["change"], self._moved(round_number), self.exchange.map.size)
+        return {self.name: as_float32(held[self.name] + change), **others}
+
+    def _moved(self, round_number: int) -> NDArray[np.int64] | None:
+        """What a broadcast can say moved in the round before. Before the first one nothing has."""
+        return self.exchange.map.moving(max(round_number - 1, 0))
 
     def snapshot_parts(self) -> tuple[Part, ...]:
         return self.exchange.known_parts()

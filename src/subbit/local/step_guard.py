@@ -66,12 +66,12 @@ class Guard:
 
     def go_back(self, trained: Tensor) -> bool:
         """If what was received is worse than the start, move it there or half of the way, in place."""
-        received, start = self._losses(trained), self._losses(torch.zeros_like(trained))
+        received, start = self._losses(trained), self._losses(self.bound.toward_start(trained, 0.0))
         if len(received) < PARTS or not is_above(received, start):
             return False
-        half = self._losses(0.5 * trained)
+        half = self._losses(self.bound.toward_start(trained, 0.5))
         with torch.no_grad():
-            trained.mul_(0.5 if sum(half) < sum(start) else 0.0)
+            trained.copy_(self.bound.toward_start(trained, 0.5 if sum(half) < sum(start) else 0.0))
         self.before = trained.detach().clone()
         return True
 

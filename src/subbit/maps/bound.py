@@ -46,6 +46,15 @@ class BoundMap(ABC):
     relative: bool = False
     """Whether the vector describes a distance from the start, which receivers then need."""
 
+    @property
+    def moves(self) -> int:
+        """How many values move in a round, and are sent."""
+        return self.size
+
+    def moving(self, round_number: int) -> NDArray[np.int64] | None:
+        """The places of those values, in order; none: all."""
+        return None
+
     @abstractmethod
     def start(self) -> Vector:
         """The server's vector at the start of the main phase."""
@@ -84,6 +93,10 @@ class BoundMap(ABC):
     def refuse(self, vector: Vector) -> None:
         """Raises `PayloadError` for a vector that training cannot produce."""
         return
+
+    def toward_start(self, trained: Tensor, share: float) -> Tensor:
+        """Of a vector that is a distance from the start: this share of it, as far as it moves in this turn."""
+        return share * trained
 
     def constrain(self, trained: Tensor) -> object:
         """Project the vector to valid values after each step, in place."""

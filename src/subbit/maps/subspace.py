@@ -12,36 +12,35 @@ The columns of P are orthogonal (as in Uni-LoRA: Li et al., 2025, and in intrins
 Yosinski, ICLR 2018; Aghajanyan, Gupta, Zettlemoyer, ACL 2021). s is the root mean square of the layer's weights, so one
 unit of z means the same on every network: a step of 0.01 moves every weight by 1% of what is usual in its layer.
 
+With `rotate`, there are as many values as the layers have places for, and in every round others of them move: a value
+that has moved for a round has done most of what it can.
+
 The head has values of its own in either case, one for each weight if they are few, else as with `basis=random`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from subbit.codecs import Vector
 from subbit.core.devices import host
-from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.maps.bound import BoundMap
-from subbit.models.own_directions import Mixing, most_directions, place_mixing, share_values
-from subbit.models.select import find_head
+from subbit.maps.spans import directions, find_spans, share_widths, values_at_once
+from subbit.maps.taking_turns import Rotation
+from subbit.models.own_directions import Mixing, place_mixing, share_values
 from subbit.models.subspaced import Piece, Subspaced, place_piece
-from subbit.models.task import Task
-
-VECTOR_SHARE = 4
-"""With `basis=own`, one in so many values outside the head moves biases and norms."""
-VALUES, VALUES_WITHOUT_CLASSES = 8192, 14336
-"""Of `dimensions=auto`. With 1,024 values for the head, the most is 2,000 bytes in a round at one bit each."""
+from subbit.models.task import Task, Turn
 
 
 @register("map", "subspace")
@@ -58,10 +57,14 @@ class SubspaceMap:
     """Values that move the head; where it has no more weights, each has its own."""
     basis: Literal["own", "random"] = "random"
     """What a value moves: how a layer mixes its own main directions, or weights drawn from all of them."""
+    rotate: bool | Literal["auto"] = False
+    """In every round others of all values outside the head move, `dimensions` at a time; needs basis=own. `auto`: where
+    there are no classes."""
 
     def __post_init__(self) -> None:
         enough = self.dimensions == "auto" or self.dimensions >= 1
         require(enough, f"dimensions={self.dimensions}: needs at least 1, or auto")
+        require(not self.rotate or self.basis == "own", "rotate: needs basis=own, where values are many")
         require(self.head_dimensions >= 1, f"head_dimensions={self.head_dimensions}: needs at least 1")
 
     def default_selection(self, blocks: int, pretrained: bool) -> str:
@@ -71,89 +74,22 @@ class SubspaceMap:
         return Subspace(self, task)
 
 
-@dataclass
-class Span:
-    """Places of the flat vector: runs of them, in order."""
-
-    runs: list[slice] = field(default_factory=list)
-
-    @property
-    def count(self) -> int:
-        return sum(run.stop - run.start for run in self.runs)
-
-    def append(self, run: slice) -> None:
-        if self.runs and self.runs[-1].stop == run.start:
-            run = slice(self.runs.pop().start, run.stop)
-        self.runs.append(run)
-
-
-def find_spans(task: Task, basis: str) -> list[Span]:
-    """Of the weights outside the head, of those among them that no direction moves, and of the head."""
-    spans, template = [Span(), Span(), Span()], task.flat.template
-    for each, offset, count in zip(_directions(task, basis), template.offsets, template.counts, strict=True):
-        spans[2 if each is None else 1 if each == 0 else 0].append(slice(offset, offset + count))
-    return spans
-
-
-def most_values(task: Task, basis: str) -> tuple[int, int]:
-    """How many values there can be outside the head, and in it."""
-    matrices, vectors, head = _most(task, basis)
-    return matrices + vectors, head
-
-
-def _most(task: Task, basis: str) -> tuple[int, int, int]:
-    body, vectors, head = (span.count for span in find_spans(task, basis))
-    if basis == "own":
-        body = sum(each**2 for each in _directions(task, basis) if each)
-    return body, vectors, head
-
-
-def _directions(task: Task, basis: str) -> list[int | None]:
-    """Of each tensor: how many directions it can have. None for those of the head; with `random` it does not matter.
-
-    A matrix of zeros, such as the last one of a branch that starts as nothing, responds to no input and has none.
-    """
-    head, found = _head_of(task), list[int | None]()
-    for name, tensor in zip(task.flat.template.names, task.flat.template.views(task.flat.initial), strict=True):
-        if head is not None and name.startswith(head):
-            found.append(None)
-        elif basis == "own":
-            found.append(most_directions(tuple(tensor.shape)) if tensor.any() else 0)
-        else:
-            found.append(1)
-    return found
-
-
-def _head_of(task: Task) -> str | None:
-    """How names of the head's weights begin; none if the module is no classifier, or nothing in it is called so."""
-    try:
-        return f"{find_head(task.flat.module)}." if task.classes else None
-    except ModelError:
-        return None
-
-
-def share_widths(piece: SubspaceMap, task: Task) -> list[int]:
-    """How many values each span gets. What one cannot use goes to the other outside the head."""
-    body, vectors, head = _most(task, piece.basis)
-    values = piece.dimensions
-    if values == "auto":
-        values = VALUES if task.objective.labels_are_classes else VALUES_WITHOUT_CLASSES
-    few = min(values // VECTOR_SHARE, vectors)
-    many = min(values - few, body)
-    return [many, min(values - many, vectors), min(piece.head_dimensions, head)]
-
-
 class Subspace(BoundMap):
     relative = True
+    _rotation: Rotation | None = None
 
     def __init__(self, piece: SubspaceMap, task: Task) -> None:
         self.task, self.piece = task, piece
         self._spans, self._widths = find_spans(task, piece.basis), share_widths(piece, task)
         self.size = sum(self._widths)
+        pool, at_once = self._widths[0] + self._widths[1], values_at_once(piece, task)
+        if at_once < pool:
+            self._rotation = Rotation(pool, at_once, self._widths[2], derive_key(task.seed, "rotation"))
         self.statistics = task.flat.statistics is not None
         self._network: Subspaced | None = None
         purpose = "subspace" if piece.basis == "random" else "own directions"
-        shape = np.array([task.flat.template.size, *self._widths, derive_key(task.seed, purpose)], dtype="<u8")
+        told = [*self._widths] if self._rotation is None else [*self._widths, self._rotation.at_once]
+        shape = np.array([task.flat.template.size, *told, derive_key(task.seed, purpose)], dtype="<u8")
         # A client that has drawn another subspace rejects the broadcast.
         self.vector = f"z-{blake2b(shape.tobytes(), digest_size=4).hexdigest()}"
 
@@ -163,6 +99,23 @@ class Subspace(BoundMap):
         if self._network is None:
             self._network = Subspaced(self.task.flat.initial, [*self._pieces()], self.size)
         return self._network
+
+    @property
+    def moves(self) -> int:
+        return self.size if self._rotation is None else self._rotation.moves
+
+    def moving(self, round_number: int) -> NDArray[np.int64] | None:
+        return None if self._rotation is None else self._rotation.moving(round_number)
+
+    def begin(self, turn: Turn) -> None:
+        where = self.moving(turn.round_number)
+        self.network.moving = None if where is None else torch.from_numpy(where).to(self.task.flat.device)
+
+    def toward_start(self, trained: Tensor, share: float) -> Tensor:
+        where = self.network.moving
+        if where is None:
+            return share * trained
+        return trained.index_put((where,), share * trained[where])
 
     def _pieces(self) -> Iterator[Piece | Mixing]:
         scales, first = layer_scales(self.task), 0
@@ -183,7 +136,7 @@ class Subspace(BoundMap):
     def _mixings(self, width: int) -> Iterator[Mixing]:
         template, first = self.task.flat.template, 0
         matrices = zip(template.offsets, template.views(self.task.flat.initial), strict=True)
-        most = [each or 0 for each in _directions(self.task, "own")]
+        most = [each or 0 for each in directions(self.task, "own")]
         for (offset, matrix), places in zip(matrices, share_values(most, width), strict=True):
             if len(places):
                 key = derive_key(self.task.seed, "own directions", offset)

@@ -148,7 +148,7 @@ class FedPeft(Method[FedPeftParameters]):
             return state  # No examples, so there is no mean of products.
         size = sum(part.size for part in self.up_parts())
         mean = accumulator.mean()
-        after = self.exchange.moved(state, mean[:size])
+        after = self.exchange.moved(state, mean[:size], round_number)
         weights = np.asarray(after["weights"], dtype=np.float64)
         after["weights"] = as_float32(with_products(self.factors, weights, mean[size:]))
         return after

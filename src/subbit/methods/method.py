@@ -124,6 +124,9 @@ class Method(Generic[ParametersType]):
     def broadcast(self, state: State, round_number: int) -> Payloads:
         return self.exchange.broadcast(state, round_number)
 
+    def after_broadcast(self, state: State, held: Held | None) -> State:
+        return state if held is None else self.exchange.after_broadcast(state, held)
+
     def open(self, payloads: Payloads, round_number: int) -> Any:
         return self.exchange.open(payloads, round_number)
 

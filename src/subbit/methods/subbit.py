@@ -31,7 +31,8 @@ from subbit.core.values import require
 from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import LocalWeights, Trainer
-from subbit.maps.subspace import SubspaceMap, most_values
+from subbit.maps.spans import most_values, rotates, share_widths
+from subbit.maps.subspace import SubspaceMap
 from subbit.methods.method import Method
 from subbit.models.task import Task
 
@@ -39,7 +40,7 @@ HEAD_SHARE = 3
 """One in so many values of a budget is for the head."""
 
 
-DIMENSIONS = SubspaceMap(basis="own", dimensions="auto")
+DIMENSIONS = SubspaceMap(basis="own", dimensions="auto", rotate="auto")
 RATE, RATE_WITHOUT_CLASSES = 0.0025, 0.005
 """A network with classes ended lower at the larger rate, a language model better: see the runs in docs/flagship.md."""
 
@@ -107,8 +108,9 @@ def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> Subb
     assert isinstance(up, Eden)
     assert isinstance(down, Eden)
     statistics = task.flat.statistics
-    spending = Spending(up, down, missed_broadcasts(task), 0 if statistics is None else statistics.numel())
     body, head = most_values(task, parameters.map.basis)
+    held = sum(share_widths(replace(parameters.map, dimensions=1), task)) if rotates(parameters.map, task) else 0
+    spending = Spending(up, down, missed_broadcasts(task), 0 if statistics is None else statistics.numel(), held)
     values = spending.most_values(budget, body + head)
     if values == body + head:
         spending = spending.most_bits(budget, values)

@@ -185,7 +185,7 @@ class Supermask(Method[SupermaskParameters]):
             return state  # No examples, so there is no mean.
         # The mean of the clients' accuracies, weighted by examples, is the accuracy on all examples.
         scores, right = np.split(accumulator.mean(), [self.size])
-        return {**self.exchange.moved(state, scores), "best": int(np.argmax(as_float32(right)))}
+        return {**self.exchange.moved(state, scores, round_number), "best": int(np.argmax(as_float32(right)))}
 
     def write_network(self, state: State, network: str, key: int) -> None:
         chosen = self._candidate_key(int(state["best"])) if network == "best" else key

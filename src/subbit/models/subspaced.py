@@ -58,6 +58,8 @@ class Subspaced(Reparametrisation):
 
     def __init__(self, start: Tensor, pieces: Sequence[Piece | Mixing], size: int) -> None:
         self.start, self.pieces, self.size = start, pieces, size
+        self.moving: Tensor | None = None
+        """Places of the values that move in this turn; the gradient of the others is zero."""
 
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
         with torch.no_grad():
@@ -69,6 +71,9 @@ class Subspaced(Reparametrisation):
         out.zero_()
         for piece in self.pieces:
             piece.pull_back(gradient.detach(), out)
+        if self.moving is not None:
+            kept = out[self.moving]
+            out.zero_()[self.moving] = kept
 
 
 def place_piece(rows: slice, columns: slice, scales: NDArray[np.float32], key: int, device: torch.device) -> Piece:

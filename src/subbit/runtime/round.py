@@ -130,7 +130,7 @@ def run_round(
     _require_quorum(len(accepted), len(participants), cohort.quorum, failures, number, phase)
 
     # 6. The new state, without contributors that would break it. Enough must remain.
-    after, refused = intake.step(state.method)
+    after, refused = intake.step(method.after_broadcast(state.method, downlink.held))
     failures |= refused
     answered = tuple(client for client in sorted(accepted) if client not in refused)
     _require_step(answered, refused, number, phase)
