@@ -95,6 +95,7 @@ def test_more_values_than_there_are_need_no_turns() -> None:
 def test_a_random_subspace_has_no_turns() -> None:
     with pytest.raises(ConfigError, match="rotate: needs basis=own"):
         settings(**KEYS, basis="random")
+    assert settings(**{**KEYS, "rotate": "auto"}, basis="random")
 
 
 @pytest.mark.parametrize("budget", [300, 500])

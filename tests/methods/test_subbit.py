@@ -104,7 +104,7 @@ def test_more_values_and_a_larger_rate_where_there_are_no_classes() -> None:
     method = Workplace(digits_problem(module, PARTS), settings(method="subbit", clients=6)).method("main")
     texts = Subbit(settings(method="subbit").parameters, replace(method.task, objective=find_objective("language")))
     assert [each.map.moves for each in (method, texts)] == [8_192 + 1_024, 14_336 + 1_024]
-    assert [each.trainer.local.rate for each in (method, texts)] == [0.0025, 0.005]
+    assert [each.trainer.local.rate for each in (method, texts)] == [0.0025, 0.02]
 
 
 def test_the_given_rate_counts() -> None:

@@ -99,4 +99,6 @@ def values_at_once(piece: SubspaceMap, task: Task) -> int:
 
 
 def rotates(piece: SubspaceMap, task: Task) -> bool:
-    return piece.rotate if piece.rotate != "auto" else not task.objective.labels_are_classes
+    if piece.rotate == "auto":
+        return piece.basis == "own" and not task.objective.labels_are_classes
+    return piece.rotate

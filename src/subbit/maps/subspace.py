@@ -59,12 +59,12 @@ class SubspaceMap:
     """What a value moves: how a layer mixes its own main directions, or weights drawn from all of them."""
     rotate: bool | Literal["auto"] = False
     """In every round others of all values outside the head move, `dimensions` at a time; needs basis=own. `auto`: where
-    there are no classes."""
+    there are no classes, with basis=own."""
 
     def __post_init__(self) -> None:
         enough = self.dimensions == "auto" or self.dimensions >= 1
         require(enough, f"dimensions={self.dimensions}: needs at least 1, or auto")
-        require(not self.rotate or self.basis == "own", "rotate: needs basis=own, where values are many")
+        require(self.rotate is not True or self.basis == "own", "rotate: needs basis=own, where values are many")
         require(self.head_dimensions >= 1, f"head_dimensions={self.head_dimensions}: needs at least 1")
 
     def default_selection(self, blocks: int, pretrained: bool) -> str:

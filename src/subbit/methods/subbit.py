@@ -12,7 +12,7 @@ Our own method; docs/flagship.md has the experiments behind it.
 A shorter vector loses less than fewer bits on a longer one. Relative to what a layer computes already, a step means the
 same on every network: at a rate of 0.0025 it changes the response along a direction by 0.25%. Several small epochs cost
 no byte and take the place of more rounds. The noise of one bit averages out over clients (up) and over rounds (down).
-Where there are no classes there is no fitted head to start from: more values and a larger rate.
+Where there are no classes there is no fitted head to start from: more values, which take turns, and larger steps.
 
 `bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and
 if all weights have one of their own, the number of bits.
@@ -41,8 +41,9 @@ HEAD_SHARE = 3
 
 
 DIMENSIONS = SubspaceMap(basis="own", dimensions="auto", rotate="auto")
-RATE, RATE_WITHOUT_CLASSES = 0.0025, 0.005
-"""A network with classes ended lower at the larger rate, a language model better: see the runs in docs/flagship.md."""
+RATE, RATE_WITHOUT_CLASSES, RATE_IN_TURNS = 0.0025, 0.005, 0.02
+"""A network with classes ended lower at the larger rates, a language model better: see the runs in docs/flagship.md.
+Values that take turns have one round for their way."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class SubbitParameters:
     local: LocalWeights = LocalWeights(
         epochs=3, batch_size=32, learning_rate="auto", schedule="cosine", guard="start", calibrate=True
     )
-    """`learning_rate=auto`: 0.0025, and 0.005 for a language model or another network without classes."""
+    """`learning_rate=auto`: 0.0025; for a language model or another network without classes 0.005, and 0.02 where
+    values take turns."""
     up: VectorUp = VectorUp(codec=Eden(bits=1.0))
     down: VectorDown = VectorDown(codec=Eden(bits=1.0))
     aggregate: VectorAggregate = VectorAggregate()
@@ -93,11 +95,13 @@ class Subbit(Method[SubbitParameters]):
             budget = parameters.run_bytes // max(task.participants * task.rounds, 1)  # rounds=0 only fits the head.
         if budget is not None:
             parameters = within_budget(parameters, budget, task)
+        bound = parameters.map.bind(task)
         if parameters.local.learning_rate == "auto":
-            rate = RATE if task.objective.labels_are_classes else RATE_WITHOUT_CLASSES
+            rate = RATE_IN_TURNS if bound.moves < bound.size else RATE_WITHOUT_CLASSES
+            rate = RATE if task.objective.labels_are_classes else rate
             parameters = replace(parameters, local=replace(parameters.local, learning_rate=rate))
         super().__init__(parameters, task)
-        self.map = parameters.map.bind(task)
+        self.map = bound
         self.trainer = Trainer(task, parameters.local, self.map)
         self.exchange = VectorExchange(task, parameters, self.map)
 
