@@ -99,6 +99,6 @@ def values_at_once(piece: SubspaceMap, task: Task) -> int:
 
 
 def rotates(piece: SubspaceMap, task: Task) -> bool:
-    if piece.rotate == "auto":
-        return piece.basis == "own" and not task.objective.labels_are_classes
+    if piece.rotate == "auto":  # A language model comes with its head trained; a new head needs all rounds.
+        return piece.basis == "own" and task.objective.name == "language"
     return piece.rotate

@@ -58,8 +58,8 @@ class SubspaceMap:
     basis: Literal["own", "random"] = "random"
     """What a value moves: how a layer mixes its own main directions, or weights drawn from all of them."""
     rotate: bool | Literal["auto"] = False
-    """In every round others of all values outside the head move, `dimensions` at a time; needs basis=own. `auto`: where
-    there are no classes, with basis=own."""
+    """In every round others of all values outside the head move, `dimensions` at a time; needs basis=own. `auto`: for
+    language models, with basis=own."""
 
     def __post_init__(self) -> None:
         enough = self.dimensions == "auto" or self.dimensions >= 1

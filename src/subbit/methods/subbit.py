@@ -12,7 +12,8 @@ Our own method; docs/flagship.md has the experiments behind it.
 A shorter vector loses less than fewer bits on a longer one. Relative to what a layer computes already, a step means the
 same on every network: at a rate of 0.0025 it changes the response along a direction by 0.25%. Several small epochs cost
 no byte and take the place of more rounds. The noise of one bit averages out over clients (up) and over rounds (down).
-Where there are no classes there is no fitted head to start from: more values, which take turns, and larger steps.
+Where there are no classes there is no fitted head to start from: more values and larger steps. Those of a language
+model take turns.
 
 `bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and
 if all weights have one of their own, the number of bits.
@@ -52,8 +53,8 @@ class SubbitParameters:
     local: LocalWeights = LocalWeights(
         epochs=3, batch_size=32, learning_rate="auto", schedule="cosine", guard="start", calibrate=True
     )
-    """`learning_rate=auto`: 0.0025; for a language model or another network without classes 0.005, and 0.02 where
-    values take turns."""
+    """`learning_rate=auto`: 0.0025; 0.005 where there are no classes, and 0.02 for a language model, whose values
+    take turns."""
     up: VectorUp = VectorUp(codec=Eden(bits=1.0))
     down: VectorDown = VectorDown(codec=Eden(bits=1.0))
     aggregate: VectorAggregate = VectorAggregate()
