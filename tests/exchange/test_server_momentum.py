@@ -26,7 +26,7 @@ def after(steps: int, **words: Any) -> float:
     state = found.start()
     first = float(np.asarray(state["weights"])[0])
     for _ in range(steps):
-        state = found.moved(state, np.ones(found.map.size))
+        state = found.moved(state, np.ones(found.map.size), round_number=0)
     return float(np.asarray(state["weights"], dtype=np.float64)[0]) - first
 
 
