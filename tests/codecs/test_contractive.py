@@ -23,6 +23,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "int8": [{}, {"chunk": 3}, {"stochastic": True}],
     "eden": [{"bits": bits} for bits in (0.01, 0.1, 0.25, 0.5, 0.785, 1, 1.3, 2, 3.7, 8)],
     "drive": [{}],
+    "trellis": [{"bits": bits, "memory": 6} for bits in (1 / 64, 0.1, 0.5, 1, 2.5, 4)],
     "qsgd": [{"levels": levels, "bucket": bucket} for levels in (1, 2, 64, "sqrt") for bucket in (5, 8192)],
     "topk": [{"fraction": 0.01}, {"fraction": 0.1}, {"fraction": 1.0}, {"values": "bfloat16"}],
     "ternary": [{"fraction": 0.01}, {"fraction": 0.1}, {"fraction": 1.0}],

@@ -20,6 +20,7 @@ from subbit.codecs import smallest as smallest
 from subbit.codecs import steps as steps
 from subbit.codecs import ternary as ternary
 from subbit.codecs import topk as topk
+from subbit.codecs import trellis as trellis
 from subbit.codecs.codec import Bits as Bits
 from subbit.codecs.codec import Codec as Codec
 from subbit.codecs.codec import Counts as Counts

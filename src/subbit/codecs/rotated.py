@@ -110,7 +110,7 @@ def _quantise(
         start, middle, end = cuts[block]
         values = rotated[start:end]
         rotate_block(values, signs, start)
-        energy = _dot(values, values)
+        energy = dot(values, values)
         if energy == 0.0:
             continue
         unit = np.float32(np.sqrt(values.size / energy))
@@ -130,11 +130,11 @@ def _nearest(values: Vector, unit: np.float32, centroids: Vector, levels: NDArra
     nearest = np.empty(values.size, np.float32)
     for place in range(values.size):
         nearest[place] = centroids[levels[place]]
-    return _dot(nearest, values), _dot(nearest, nearest)
+    return dot(nearest, values), dot(nearest, nearest)
 
 
 @njit
-def _dot(first: Vector, second: Vector) -> float:
+def dot(first: Vector, second: Vector) -> float:
     """Dot product in float64 with four partial sums: with a single one, each addition would wait for the one before."""
     sums = np.zeros(4)
     whole = first.size - first.size % 4

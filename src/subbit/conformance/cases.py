@@ -29,6 +29,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "klms": [{"candidate_bits": 4}],
     "eden": [{"bits": 2}, {"bits": 4}],
     "qsgd": [{"levels": 4}],
+    "trellis": [{"bits": 0.25, "memory": 12}, {"bits": 2.5, "memory": 8}],
     "ternary": [{"fraction": None}],
     "topk": [{"values": "bfloat16"}],
     "fedcode": [{"clusters": 4}],
