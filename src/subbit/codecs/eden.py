@@ -48,6 +48,7 @@ class Eden(Codec[Vector]):
     kind = Kind.VECTOR
     exact = False
     summary = "rotation and normal quantiser, unbiased; bits=0.1 ... 8 a value"
+    most_bits = MOST_BITS
 
     bits: float = 1.0
     nearest: bool = field(default=False, repr=False)

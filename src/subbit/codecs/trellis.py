@@ -8,12 +8,12 @@ For each block x of length n (see `subbit.codecs.rotation`):
     estimate = R' (S c)
 
 A quantiser that looks at one value at a time loses w = 0.571 |x|^2 at one bit, and pi / (2 bits) - 1 below, for it can
-only leave values out there. No code can do better than 1 / (4^bits - 1): 1/3 at one bit, 1 at half a bit. A path through
-a trellis of 2^memory states comes near to it at any rate: every bit decides over the next `memory` steps. The sender
-finds the nearest path by dynamic programming (Viterbi, Omura, "Trellis encoding of memoryless discrete-time sources with
-a fidelity criterion", 1974; Marcellin, Fischer, "Trellis coded quantization", 1990); the receiver reads bits and looks
-values up. Those of the states are quantiles of the normal distribution in a shuffled order, as in QTIP (Tseng, Sun, Hou,
-De Sa, NeurIPS 2024), which quantises weights this way.
+only leave values out there. No code can do better than 1 / (4^bits - 1): 1/3 at one bit, 1 at half a bit. A path
+through a trellis of 2^memory states comes near to it at any rate: every bit decides over the next `memory` steps. The
+sender finds the nearest path by dynamic programming (Viterbi, Omura, "Trellis encoding of memoryless discrete-time
+sources with a fidelity criterion", 1974; Marcellin, Fischer, "Trellis coded quantization", 1990); the receiver reads
+bits and looks values up. Those of the states are quantiles of the normal distribution in a shuffled order, as in QTIP
+(Tseng, Sun, Hou, De Sa, NeurIPS 2024), which quantises weights this way.
 
     squared error w    bits = 1/4    1/2     1       2
     EDEN                   5.28     2.14    0.571   0.133
@@ -59,6 +59,7 @@ class Trellis(Codec[Vector]):
     kind = Kind.VECTOR
     exact = False
     summary = "rotation and trellis code, unbiased, near the bound; bits=0.02 ... 4 a value"
+    most_bits = MOST_BITS
 
     bits: float = 1.0
     memory: int = 10

@@ -55,7 +55,8 @@ def values_of_path(path: Path, bits: int, table: Vector, values: Vector) -> None
     mask, steps, state = table.size - 1, min(values.size, bits), 0
     for step in range(steps):
         for place in range(step * bits // steps, (step + 1) * bits // steps):
-            state = ((state << 1) | ((np.int64(path[place >> 3]) >> (place & 7)) & 1)) & mask
+            bit = (int(path[place >> 3]) >> (place & 7)) & 1
+            state = ((state << 1) | bit) & mask
         start = step * values.size // steps
         for place in range(start, (step + 1) * values.size // steps):
             values[place] = table[_entry(state, place - start, mask)]

@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from subbit.codecs.eden import MOST_BITS, Eden
+from subbit.codecs.eden import Eden
+from subbit.codecs.trellis import Trellis
 from subbit.core.cohorts import choose_participants
 from subbit.core.errors import ConfigError
 from subbit.models.task import Task
 from subbit.wire.frame import HEADER_BYTES
 
+Sized = Eden | Trellis
+"""Codecs whose length follows from the number of values and bits."""
 FINEST = 1 / 64
 """Bits per value are multiples of this, if there is a choice."""
 
@@ -20,8 +23,8 @@ FINEST = 1 / 64
 class Spending:
     """What one client sends and is sent in a round, on average over the run."""
 
-    up: Eden
-    down: Eden
+    up: Sized
+    down: Sized
     missed: Mapping[int, int]
     """How often a client that takes part has missed so many broadcasts. It is sent these, too, or a snapshot of what
     they add up to, in float32."""
@@ -50,8 +53,8 @@ class Spending:
             bits = steps * FINEST
             return replace(self, up=replace(self.up, bits=bits), down=replace(self.down, bits=bits))
 
-        first = round(1 / FINEST)
-        return at(_last(lambda steps: at(steps).bytes(values) <= budget, first, round(MOST_BITS / FINEST)))
+        least, most = min(self.up.bits, self.down.bits), min(self.up.most_bits, self.down.most_bits)
+        return at(_last(lambda steps: at(steps).bytes(values) <= budget, round(least / FINEST), round(most / FINEST)))
 
 
 def _last(fits: Callable[[int], bool], low: int, high: int) -> int:
