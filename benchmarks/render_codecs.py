@@ -21,6 +21,7 @@ from subbit.codecs import registered_codecs
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGE, PLOT = ROOT / "benchmarks/results/codecs.json", ROOT / "docs/codecs.md", ROOT / "docs/codecs.svg"
+RATES = ROOT / "benchmarks/results/vector-rates.json"
 
 
 def main() -> None:
@@ -152,6 +153,15 @@ def vectors(results: Results) -> str:
     return table(("codec", "values", "bits per value", "squared error", "encode ns", "decode ns"), body)
 
 
+def rates(_: Results) -> str:
+    """Of `vector_rates.py`, whose results do not depend on the machine."""
+    rows = json.loads(RATES.read_text())["rows"]
+    body = [
+        [f"{row['bits']}", *(f"{error:.3g}" for error in row["errors"].values()), f"{row['bound']:.3g}"] for row in rows
+    ]
+    return table(("bits per value", *rows[0]["errors"], "bound"), body)
+
+
 def headline_rows(results: Results) -> list[Results]:
     rows: list[Results] = results["flips"][str(results["headline_size"])]
     return rows
@@ -168,6 +178,7 @@ SECTIONS: dict[str, Callable[[Results], str]] = {
     "drifts": drifts,
     "counts": counts,
     "vectors": vectors,
+    "rates": rates,
 }
 
 
