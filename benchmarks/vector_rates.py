@@ -1,4 +1,4 @@
-"""Squared error of EDEN and of the trellis code at several rates, beside the bound: `python benchmarks/vector_rates.py`.
+"""Squared error of EDEN and of the trellis code at several rates, and the bound: `python benchmarks/vector_rates.py`.
 
 A normal vector of 2^16 values, so that the error is that of any long vector after its rotation. Writes
 benchmarks/results/vector-rates.json, which `render_codecs.py` shows. Takes half a minute.
