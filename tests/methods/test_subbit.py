@@ -66,6 +66,13 @@ def test_a_budget_is_met(budget: int, participation: float, rounds: int) -> None
     assert 0.98 * budget <= spent <= budget
 
 
+@pytest.mark.parametrize("budget", [700, 4_000])
+def test_a_budget_is_met_with_the_trellis_code(budget: int) -> None:
+    """With a value for every weight at the larger budget, and so with more than a bit for each."""
+    spent = per_client_and_round(bytes=budget, codec="trellis", down_codec="trellis", memory=4, rounds=2)
+    assert 0.98 * budget <= spent <= budget
+
+
 @pytest.mark.parametrize("budget", [8_000, 30_000])
 def test_a_budget_of_a_whole_run_is_met(budget: int) -> None:
     spent = per_client_and_round(run_bytes=budget, participation=0.5, rounds=6, evaluate_every=6) * 3 * 6
@@ -142,7 +149,7 @@ def test_budgets_that_cannot_be() -> None:
     for bits in ({"bits": 0.5}, {"down_bits": 4}):
         with pytest.raises(ConfigError, match="decides bits and down_bits"):
             settings(method="subbit", bytes=500, **bits)
-    with pytest.raises(ConfigError, match="needs codec=eden"):
+    with pytest.raises(ConfigError, match="eden or trellis"):
         settings(method="subbit", bytes=500, codec="dense")
 
 

@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from subbit.codecs.eden import Eden
 from subbit.core.values import require
-from subbit.exchange.spending import Spending, missed_broadcasts
+from subbit.exchange.spending import Sized, Spending, missed_broadcasts
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import LocalWeights, Trainer
 from subbit.maps.spans import most_values, rotates, share_widths
@@ -69,14 +69,15 @@ class SubbitParameters:
         for name, budget in (("bytes", self.bytes), ("run_bytes", self.run_bytes)):
             if budget is None:
                 continue
-            eden = isinstance(self.up.codec, Eden) and isinstance(self.down.codec, Eden)
-            require(eden, f"{name}={budget}: needs codec=eden and down_codec=eden, whose length is known")
+            sized = isinstance(self.up.codec, Sized) and isinstance(self.down.codec, Sized)
+            require(sized, f"{name}={budget}: needs a codec and a down_codec whose length is known, eden or trellis")
             plain = (self.map.dimensions, self.map.head_dimensions) == (
                 DIMENSIONS.dimensions,
                 DIMENSIONS.head_dimensions,
             )
             require(plain, f"{name}={budget}: decides dimensions and head_dimensions; leave these out")
-            one = (self.up.codec, self.down.codec) == (Eden(bits=1.0), Eden(bits=1.0))
+            one = isinstance(self.up.codec, Sized) and self.up.codec.bits == 1.0
+            one = one and isinstance(self.down.codec, Sized) and self.down.codec.bits == 1.0
             require(one, f"{name}={budget}: decides bits and down_bits; leave these out")
 
 
@@ -110,8 +111,8 @@ class Subbit(Method[SubbitParameters]):
 def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> SubbitParameters:
     """As many values as the budget allows; if it allows one for each weight, more bits."""
     up, down = parameters.up.codec, parameters.down.codec
-    assert isinstance(up, Eden)
-    assert isinstance(down, Eden)
+    assert isinstance(up, Sized)
+    assert isinstance(down, Sized)
     statistics = task.flat.statistics
     body, head = most_values(task, parameters.map.basis)
     held = sum(share_widths(replace(parameters.map, dimensions=1), task)) if rotates(parameters.map, task) else 0
