@@ -59,10 +59,10 @@ arena-data: $(READY)  ## Get the data and networks of the arena's jobs into data
 	@$(BIN)/python experiments/arena/fetch.py data
 
 docs: $(READY)  ## Make every table and picture of the pages again, from the committed results
-	@for script in benchmarks/render_*.py; do $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/render_*.py scripts/results_schema.py; do $(BIN)/python $$script || exit 1; done
 
 docs-check: docs  ## Fail if a page is not what the committed results say
-	@git diff --exit-code --stat -- docs README.md
+	@git diff --exit-code --stat -- docs README.md SECURITY.md
 
 SITE := .site
 SITE_READY := $(SITE)/venv/.ready
