@@ -256,6 +256,17 @@ def test_every_job_of_the_arena_has_a_floor_a_ceiling_and_eight_methods() -> Non
         assert job.header.seeds >= 3, job.name
 
 
+def test_committed_results_have_a_gap_and_eight_methods_of_three_seeds() -> None:
+    root = Path(__file__).parents[2]
+    for job in read_jobs(root / "experiments" / "arena").values():
+        found = standing(root / "benchmarks" / "results" / "arena", job)
+        assert found.gap is not None, job.name
+        complete = [row for row in found.rows if row.seeds >= 3]
+        assert {"floor", "ceiling"} <= {row.role for row in complete}, job.name
+        assert len([row for row in complete if row.role == "method"]) >= 8, job.name
+        assert all(row.seeds >= 3 for row in found.rows if row.seeds or row.failed), job.name
+
+
 def test_data_that_are_not_here_are_no_result(job: Job, tmp_path: Path) -> None:
     entry = job.entry("fedavg")
 
