@@ -1,6 +1,6 @@
 """The flagship with one idea off at a time, and at three budgets: jobs of the arena with some keys changed.
 
-    python benchmarks/ablations.py                        vision and skewed: 54 runs, about two minutes each
+    python benchmarks/ablations.py                        vision and skewed: 60 runs, about two minutes each
     python benchmarks/ablations.py --budgets              `bytes=` on vision: 9 runs
     python benchmarks/ablations.py --dry-run              what would run, in order
     python benchmarks/ablations.py text --rows default no-guard --seeds 0 --budget 60
@@ -63,6 +63,7 @@ ABLATIONS = Experiment(
         "constant-rate": "schedule=constant",
         "no-quantisation": "codec=dense,down_codec=dense",
         "few-values": "dimensions=2048",
+        "trellis": "codec=trellis,memory=12,down_codec=trellis,down_memory=12",
     },
 )
 BUDGETS = Experiment(RESULTS / "budgets.json", ("vision",), {f"{each}": f"bytes={each}" for each in (150, 600, 2400)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -141,8 +142,7 @@ def test_two_classes_each_and_a_rate_that_is_too_large_end_near_the_start() -> N
     parts = [np.flatnonzero(labels.numpy() // 2 == client)[:80] for client in range(5)]
     common = {"method": "subbit", "head": "lda", "clients": 5, "rounds": 6, "learning_rate": 0.05}
     common |= {"server_momentum": 0.5}
-    with_it, without = (
-        run_job(digits_problem(mlp(64), parts), settings(**common, guard=guard)).summary for guard in ("start", True)
-    )
+    problem = replace(digits_problem(mlp(64), parts), pretrained=True)
+    with_it, without = (run_job(problem, settings(**common, guard=guard)).summary for guard in ("start", True))
     assert with_it["accuracy_before"] == without["accuracy_before"]
     assert with_it["accuracy"] > without["accuracy"] + 0.05

@@ -15,7 +15,7 @@ from subbit.core.errors import ConfigError
 from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.export.runs import open_run
 from subbit.maps.spans import VALUES_WITHOUT_CLASSES, most_values
-from subbit.methods.subbit import Subbit
+from subbit.methods.subbit import RATE_OF_RANDOM_WEIGHTS, Subbit
 from subbit.objectives import find_objective
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import run_job
@@ -108,10 +108,39 @@ def test_a_client_never_sends_more_than_two_kilobytes_by_default() -> None:
 
 def test_more_values_and_a_larger_rate_where_there_are_no_classes() -> None:
     module = torch.nn.Sequential(torch.nn.Flatten(), *(torch.nn.Linear(64, 64) for _ in range(9)))
-    method = Workplace(digits_problem(module, PARTS), settings(method="subbit", clients=6)).method("main")
+    problem = replace(digits_problem(module, PARTS), pretrained=True)
+    method = Workplace(problem, settings(method="subbit", clients=6)).method("main")
     texts = Subbit(settings(method="subbit").parameters, replace(method.task, objective=find_objective("language")))
     assert [each.map.moves for each in (method, texts)] == [8_192 + 1_024, 14_336 + 1_024]
     assert [each.trainer.local.rate for each in (method, texts)] == [0.0025, 0.02]
+
+
+def test_a_value_for_every_weight_of_a_network_with_random_weights() -> None:
+    """64 * 64 + 64 weights outside the head and 64 * 10 + 10 in it, at one bit each. Weight i is w0_i + s z_i, where s
+    is the root mean square of its layer: after one step every z_i is plus or minus the rate."""
+    wide = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 300), torch.nn.ReLU(), torch.nn.Linear(300, 10))
+    chosen = settings(method="subbit", clients=6)
+    workplaces = [
+        Workplace(replace(digits_problem(wide, PARTS), pretrained=pretrained), chosen) for pretrained in (False, True)
+    ]
+    random, trained = (each.method("main") for each in workplaces)
+    assert isinstance(random, Subbit)
+    assert random.map.size == sum(each.numel() for each in wide.parameters()) == 300 * 64 + 300 + 3010
+    assert trained.map.size == 64**2 + 300 + 1024
+    assert random.up_parts()[0].size == random.map.size
+    assert random.trainer.local.rate == RATE_OF_RANDOM_WEIGHTS
+
+    first = wide[1].weight.detach().flatten().numpy()
+    random.map.write(np.full(random.map.size, 0.1, dtype=np.float32), "trained", 0)
+    moved = random.task.flat.weights[: first.size].numpy() - first
+    assert np.allclose(moved, 0.1 * np.sqrt(np.mean(first.astype(np.float64) ** 2)), atol=1e-6)
+
+
+def test_random_weights_within_a_budget_move_in_groups() -> None:
+    """Where there are fewer values than weights, weights share them; own directions of random matrices mean nothing."""
+    method = made(bytes=400)
+    assert method.map.piece.basis == "random"
+    assert method.map.size < sum(most_values(method.task, "random"))
 
 
 def test_the_given_rate_counts() -> None:

@@ -15,6 +15,9 @@ no byte and take the place of more rounds. The noise of one bit averages out ove
 Where there are no classes there is no fitted head to start from: more values and larger steps. Those of a language
 model take turns.
 
+A network with random weights computes nothing worth moving around. There every weight has a value of its own, in units
+of its layer, at one bit each: w = w0 + s z.
+
 `bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and
 if all weights have one of their own, the number of bits.
 
@@ -45,6 +48,8 @@ DIMENSIONS = SubspaceMap(basis="own", dimensions="auto", rotate="auto")
 RATE, RATE_WITHOUT_CLASSES, RATE_IN_TURNS = 0.0025, 0.005, 0.02
 """A network with classes ended lower at the larger rates, a language model better: see the runs in docs/flagship.md.
 Values that take turns have one round for their way."""
+RATE_OF_RANDOM_WEIGHTS = 0.1
+"""In units of a layer's root mean square, where every weight has a value of its own."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class SubbitParameters:
         epochs=3, batch_size=32, learning_rate="auto", schedule="cosine", guard="start", calibrate=True
     )
     """`learning_rate=auto`: 0.0025; 0.005 where there are no classes, and 0.02 for a language model, whose values
-    take turns."""
+    take turns; 0.1 for a network with random weights."""
     up: VectorUp = VectorUp(codec=Eden(bits=1.0))
     down: VectorDown = VectorDown(codec=Eden(bits=1.0))
     aggregate: VectorAggregate = VectorAggregate()
@@ -101,6 +106,7 @@ class Subbit(Method[SubbitParameters]):
         if parameters.local.learning_rate == "auto":
             rate = RATE_IN_TURNS if bound.moves < bound.size else RATE_WITHOUT_CLASSES
             rate = RATE if task.objective.labels_are_classes else rate
+            rate = rate if task.pretrained else RATE_OF_RANDOM_WEIGHTS
             parameters = replace(parameters, local=replace(parameters.local, learning_rate=rate))
         super().__init__(parameters, task)
         self.map = bound
@@ -114,6 +120,8 @@ def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> Subb
     assert isinstance(up, Sized)
     assert isinstance(down, Sized)
     statistics = task.flat.statistics
+    if not task.pretrained and parameters.map.rotate == "auto":
+        parameters = replace(parameters, map=replace(parameters.map, basis="random", rotate=False))
     body, head = most_values(task, parameters.map.basis)
     held = sum(share_widths(replace(parameters.map, dimensions=1), task)) if rotates(parameters.map, task) else 0
     spending = Spending(up, down, missed_broadcasts(task), 0 if statistics is None else statistics.numel(), held)
