@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
+import numpy as np
+import pytest
 import torch
+from benchmarks.bench.engine import cache
 from benchmarks.bench.engine.cache import Suffix, hidden_before
-from benchmarks.bench.engine.jobs import CLASSES, VIT, VIT_FOLDER, VIT_JOB, random_images
+from benchmarks.bench.engine.jobs import CLASSES, VIT, VIT_FOLDER, VIT_JOB, problem_of, random_images
 from benchmarks.bench.engine.peers.networks import VitClassifier, as_floats, mlp
 from benchmarks.bench.engine.peers.plain import LEARNING_RATE, plain_round
 from torch.nn import functional
@@ -14,6 +18,8 @@ from torch.nn import functional
 from subbit.core.randomness import torch_randomness
 from subbit.models.load_model import load_classifier
 from subbit.models.select import select_parameters
+from subbit.runtime.client import EvaluationOrder
+from subbit.runtime.engines import InProcess
 
 
 @torch_randomness(0)
@@ -50,3 +56,21 @@ def test_limit_of_the_cache_runs_the_same_network() -> None:
     with torch.no_grad():
         whole, suffix = module.eval()(examples.inputs), Suffix(copy.deepcopy(module)).eval()(hidden.inputs)
     torch.testing.assert_close(whole, suffix)
+
+
+def test_evaluations_are_timed_in_turns_without_those_that_fill_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here an evaluation takes a second for each test example, ten times that at first, and one more in each turn."""
+    clock, asked = [0.0], []
+
+    def evaluate(engine: InProcess, orders: Sequence[EvaluationOrder]) -> None:
+        (order,) = orders
+        clock[0] += order.stop * (1 if order.stop in asked else 10) + len(asked) // 2
+        asked.append(order.stop)
+
+    monkeypatch.setattr(InProcess, "evaluate", evaluate)
+    monkeypatch.setattr(cache, "process_time", lambda: clock[0])
+    module, train = load_classifier(VIT, CLASSES, key=0), random_images(4, (3, 32, 32))
+    values = {"method": "fedavg", "select": "head", "head": "keep", "clients": 2}
+    jobs = {str(tests): (problem_of(module, train, 2, train.select(np.arange(tests))), values) for tests in (2, 4)}
+    assert cache.best_evaluations(jobs, turns=3) == {"2": 3.0, "4": 5.0}
+    assert asked == [2, 4] * 4

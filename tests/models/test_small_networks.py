@@ -115,3 +115,14 @@ def test_images_too_small_for_the_poolings():
         Conv10((3, 28, 28), 10)
     with pytest.raises(ModelError, match="sizes"):
         Mlp((3,))
+
+
+def test_images_are_preprocessed_once_and_floats_not_at_all():
+    network = load_classifier("mlp-small", 10, key=1, input_shape=(1, 28, 28))
+    calls = []
+    network.preprocess.register_forward_hook(lambda *_: calls.append(1))
+    images = torch.arange(2 * 784, dtype=torch.uint8).reshape(2, 1, 28, 28)
+    outputs = network(images)
+    assert len(calls) == 1
+    assert torch.equal(network(network.preprocess.forward(images)), outputs)
+    assert len(calls) == 1

@@ -22,8 +22,8 @@ from subbit.core.randomness import torch_randomness
 from subbit.runtime.problem import build_problem
 
 JOBS = {"mlp": MLP_JOB, "vit": VIT_JOB}
-WARM_ROUNDS = {"mlp": 24, "vit": 8}
-"""Of each side. On a busy machine ratios varied from 1.03 to 1.11 with 8 short rounds, from 1.06 to 1.09 with 24."""
+WARM_ROUNDS = {"mlp": 60, "vit": 8}
+"""Of each side. On a busy machine ratios varied from 1.03 to 1.11 with 8 short rounds, from 1.05 to 1.09 with 24."""
 TOTAL_ROUNDS = 20
 START_UPS = 3
 

@@ -2,8 +2,9 @@
 
 The operations on each value are those of `torch.optim`, in the same order, so the results are equal bit for bit. (The
 fused Adam of torch rounds differently.) These classes do not derive from torch's: it wraps each step of those in a
-profiler's hook, which takes longer than a step of a small network. For the same reason the short pieces of a gradient
-share a block: those operations that need the gradient go over a list of them, all others over the block.
+profiler's hook, which takes longer than a step of a small network. For the same reason autograd is not told to look
+away in each step: they hold the vector detached, which it does not follow. And the short pieces of a gradient share a
+block: those operations that need the gradient go over a list of them, all others over the block.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class BlockedAdam:
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         self.param_groups: list[dict[str, Any]] = [{"params": [trained], **options}]
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self._values = trained.detach()
         most = block_size(trained.device)
         self._buffer = torch.empty(min(most, trained.numel()), device=trained.device)
         self._blocks = Blocks(most)
 
-    @torch.no_grad()
     def step(self, pieces: Sequence[Tensor] | None = None) -> None:
         """One step along `trained.grad`, or a gradient in pieces."""
         group = self.param_groups[0]
@@ -52,7 +53,8 @@ class BlockedAdam:
         number, (beta1, beta2) = float(state["step"]), group["betas"]
         step_size = group["lr"] / (1 - beta1**number)
         root = (1 - beta2**number) ** 0.5
-        vectors, pieces = (trained, state["exp_avg"], state["exp_avg_sq"]), [trained.grad] if pieces is None else pieces
+        vectors = (self._values, state["exp_avg"], state["exp_avg_sq"])
+        pieces = [trained.grad] if pieces is None else pieces
         for block, gradient in self._blocks.of(vectors, pieces):
             values, mean, square = block.vectors
             if group["weight_decay"]:
@@ -71,10 +73,10 @@ class BlockedSgd:
         options = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
         self.param_groups: list[dict[str, Any]] = [{"params": [trained], **options}]
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self._values = trained.detach()
         # One operation on each value leaves nothing in the cache for a next one.
         self._blocks = Blocks(block_size(trained.device) if momentum or weight_decay else max(1, trained.numel()))
 
-    @torch.no_grad()
     def step(self, pieces: Sequence[Tensor] | None = None) -> None:
         """One step along `trained.grad`, or a gradient in pieces."""
         group = self.param_groups[0]
@@ -84,13 +86,14 @@ class BlockedSgd:
         first = momentum and "momentum_buffer" not in state
         if first:
             state["momentum_buffer"] = torch.empty_like(trained)
-        vectors = (trained, state.get("momentum_buffer", trained))
+        vectors = (self._values, state["momentum_buffer"]) if momentum else (self._values,)
         pieces = [trained.grad] if pieces is None else pieces
         for block, gradient in self._blocks.of(vectors, pieces):
-            values, velocities = block.views
+            values = block.views[0]
             if group["weight_decay"]:
                 gradient = torch._foreach_add(gradient, values, alpha=group["weight_decay"])
             if momentum:
+                velocities = block.views[1]
                 if first:
                     torch._foreach_copy_(velocities, gradient)
                 else:

@@ -54,6 +54,8 @@ class Trainer:
         require(local.rate >= 0, f"learning_rate={local.rate}: needs a number from 0 up")  # Words are rejected.
         refuse_pieces(task, local.micro_batch)
         require(local.guard != "start" or bound.relative, "guard=start: needs map=subspace, whose zero is the start")
+        # Asked in every step, and most maps leave any vector as it is.
+        self._constrain = None if type(bound).constrain is BoundMap.constrain else bound.constrain
         self.regulariser: Regulariser = NoRegulariser()
         self.mechanism: GaussianMechanism | None = None
         if isinstance(local, LocalWeights):
@@ -101,7 +103,7 @@ class Trainer:
                 objective=calibrated or asked.objective or hooks.objective,
                 adjust=asked.adjust or hooks.adjust,
                 backward=hooks.backward if self.mechanism is None else self.mechanism.turn(len(data), turn),
-                constrain=hooks.constrain or self.map.constrain,
+                constrain=hooks.constrain or self._constrain,
                 finished=stopping or hooks.finished,
             )
             guarded = self.local.guard and len(data)

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from subbit.core.errors import ModelError
+from subbit.models.backward_pass import run_backward
 from subbit.models.frozen_weights import is_quantised
 from subbit.models.precision import HALVES, widen_layers
 from subbit.models.select import note_frozen, select_parameters
@@ -148,7 +149,7 @@ class FlatModel:
 
     def add_gradient(self, loss: Tensor) -> None:
         """Add the gradient of the loss to `gradient`."""
-        loss.backward()  # type: ignore[no-untyped-call]
+        run_backward(loss)
 
     def gradient_pieces(self, loss: Tensor) -> list[Tensor]:
         """The gradient of the loss by parameter, without a copy into `gradient`."""
@@ -159,7 +160,7 @@ class FlatModel:
         """By parameter, as autograd hands them over if there is no gradient to add to."""
         for parameter in self._parameters:
             parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
+        run_backward(loss)
         found = [parameter.grad for parameter in self._parameters]
         for parameter, view in zip(self._parameters, self._gradient_views, strict=True):
             parameter.grad = view

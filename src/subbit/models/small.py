@@ -31,7 +31,10 @@ class SmallNetwork(nn.Module):
         raise NotImplementedError
 
     def features(self, inputs: Tensor) -> Tensor:
-        return self.hidden(inputs if self.preprocess is None else self.preprocess(inputs))
+        # Floats need none of it, and a call that returns them as they are would be one in every step.
+        if inputs.dtype != torch.float32 and self.preprocess is not None:
+            inputs = self.preprocess(inputs)
+        return self.hidden(inputs)
 
     def forward(self, inputs: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(inputs))
