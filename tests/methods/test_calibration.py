@@ -70,6 +70,22 @@ def test_a_module_with_more_outputs_than_classes() -> None:
     assert torch.isfinite(calibrated(few))
 
 
+def test_without_a_fitted_head_only_classes_that_are_not_there_are_rare() -> None:
+    """Three of class 0, one of class 1, none of the others: (3.1, 1.1, 0.1, ...) / 5 of ten classes. Nobody knows how
+    frequent they are among all clients, so the first two keep their logits."""
+    task = Workplace(digits_problem(mlp(64)), settings(method="fedavg")).method("main").task
+    shift = Calibrated(task, torch.tensor([0, 1, 0, 0])).shift
+    assert shift.tolist() == pytest.approx([0.0, 0.0, *[math.log(10 * 0.1 / 5.0)] * 8])
+
+
+def test_what_all_clients_have_is_learned_where_no_head_is_fitted() -> None:
+    """Nine of ten examples of every client are of one class. Equal shares would be wrong by log 9; a client that knows
+    nothing of the others has to learn what its examples say."""
+    task = Workplace(digits_problem(mlp(64)), settings(method="fedavg")).method("main").task
+    labels = torch.cat([torch.zeros(90, dtype=torch.int64), torch.arange(1, 10)])
+    assert not Calibrated(task, labels).shift.any()
+
+
 def test_clients_with_two_classes_each_keep_what_the_head_knows() -> None:
     """From a head that was fitted on all classes: training on two of them forgets the others, and less so with it."""
     labels = digits_problem(mlp(64)).train.labels

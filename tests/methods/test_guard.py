@@ -111,7 +111,7 @@ def test_going_back_by_hand() -> None:
 
 
 def from_subspace(**words: Any) -> tuple[Guard, torch.Tensor]:
-    problem = digits_problem(mlp(16))
+    problem = replace(digits_problem(mlp(16)), pretrained=True)
     method = Workplace(problem, settings(method="subbit", guard="start", **words)).method("main")
     trained = torch.from_numpy(method.map.start())
     return Guard.of(method.task, method.map, trained, problem.client_data(0), TURN), trained

@@ -8,8 +8,13 @@ p(x | c) is the same everywhere, the client's own posterior is that of all clien
 has the same minimum on every client, whatever its mix: the term explains the mix, and the network need not. (Logit
 adjustment: Menon et al., "Long-tail learning via logit adjustment", ICLR 2021. In federated learning: Zhang et al.,
 "Federated Learning with Label Distribution Skew via Logits Calibration", ICML 2022.) It is for one network for all
-clients; a personal one should know its client's mix. The shares p_c come with the fitted head; where no head is
-fitted, they are taken as equal.
+clients; a personal one should know its client's mix.
+
+The shares p_c come with the fitted head. Where no head is fitted nobody knows them. To take them as equal would teach
+all clients that rare classes are frequent. So the classes that a client has are then left as they are, and only those
+that it lacks are taken for rare there: it does not learn that they do not exist. (As FedRS: Li, Zhan, "Federated
+learning with restricted softmax for label distribution non-IID data", KDD 2021, with a factor instead of leaving them
+out.)
 
 What is left to learn for a client is at most the entropy of its mix: one with a single class knows nothing of what
 tells classes apart, and its gradients are next to nothing. Adam makes steps of full length of them all the same. So the
@@ -59,9 +64,12 @@ class Calibrated:
     def __init__(self, task: Task, labels: Tensor) -> None:
         self.task = task
         self.diversity = diversity(labels, task.classes)
-        shift = class_shift(labels, task.classes)
-        if len(task.log_shares) == len(shift):
-            shift = shift - task.log_shares
+        shift, shares = class_shift(labels, task.classes), task.log_shares
+        if len(shares) == len(shift) and not bool(shares.isnan().any()):
+            shift = shift - shares
+        else:
+            present = torch.bincount(labels.reshape(-1), minlength=len(shift)) > 0
+            shift = torch.where(present, 0.0, shift.clamp(max=0.0))
         self.shift = shift.to(task.flat.device)
 
     @classmethod

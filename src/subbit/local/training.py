@@ -64,7 +64,8 @@ class Local:
     goes back towards it; with map=subspace."""
     calibrate: bool = False
     """Logits in training account for the client's own mix of classes, so that it is not learned, see
-    `subbit.local.calibration`. No effect where examples do not have one class each."""
+    `subbit.local.calibration`. No effect where examples do not have one class each. Where no head is fitted, nobody
+    knows the mix of all clients: only classes that the client lacks are accounted for."""
 
     def __post_init__(self) -> None:
         require(self.epochs >= 1, f"epochs={self.epochs}: needs at least 1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from subbit.core.errors import ModelError
@@ -78,15 +78,6 @@ def _head_of(task: Task) -> str | None:
         return f"{find_head(task.flat.module)}." if task.classes else None
     except ModelError:
         return None
-
-
-def settled(piece: SubspaceMap, task: Task) -> SubspaceMap:
-    """With `dimensions=auto`, a network with random weights has a value for each: what it computes is not worth moving
-    around. `basis` then decides nothing."""
-    if task.pretrained or piece.dimensions != "auto" or piece.rotate is True:
-        return piece
-    everything = task.flat.template.size
-    return replace(piece, basis="random", dimensions=everything, head_dimensions=everything, rotate=False)
 
 
 def share_widths(piece: SubspaceMap, task: Task) -> list[int]:

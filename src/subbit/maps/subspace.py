@@ -36,7 +36,7 @@ from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.maps.bound import BoundMap
-from subbit.maps.spans import directions, find_spans, settled, share_widths, values_at_once
+from subbit.maps.spans import directions, find_spans, share_widths, values_at_once
 from subbit.maps.taking_turns import Rotation
 from subbit.models.own_directions import Mixing, place_mixing, share_values
 from subbit.models.subspaced import Piece, Subspaced, place_piece
@@ -52,8 +52,7 @@ class SubspaceMap:
     trains_weights: ClassVar[bool] = True
     dimensions: int | Literal["auto"] = 2048
     """Values that move the weights outside the head. `auto`: 8,192, and 14,336 where there are no classes and so no
-    fitted head to start from, e.g. for language models. In a network with random weights (pretrained=false, or a small
-    one of ours), each weight has its own, those of the head too."""
+    fitted head to start from, e.g. for language models."""
     head_dimensions: int = 1024
     """Values that move the head; where it has no more weights, each has its own."""
     basis: Literal["own", "random"] = "random"
@@ -80,7 +79,7 @@ class Subspace(BoundMap):
     _rotation: Rotation | None = None
 
     def __init__(self, piece: SubspaceMap, task: Task) -> None:
-        self.task, self.piece = task, (piece := settled(piece, task))
+        self.task, self.piece = task, piece
         self._spans, self._widths = find_spans(task, piece.basis), share_widths(piece, task)
         self.size = sum(self._widths)
         pool, at_once = self._widths[0] + self._widths[1], values_at_once(piece, task)

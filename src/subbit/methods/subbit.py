@@ -15,8 +15,8 @@ no byte and take the place of more rounds. The noise of one bit averages out ove
 Where there are no classes there is no fitted head to start from: more values and larger steps. Those of a language
 model take turns.
 
-A network with random weights computes nothing worth moving around. There every weight has a value of its own, in units
-of its layer, at one bit each: w = w0 + s z.
+A network with random weights computes nothing worth moving around. There the weights themselves are trained, with a bit
+for each, both ways.
 
 `bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and
 if all weights have one of their own, the number of bits.
@@ -35,8 +35,10 @@ from subbit.core.values import require
 from subbit.exchange.spending import Sized, Spending, missed_broadcasts
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import LocalWeights, Trainer
+from subbit.maps.bound import BoundMap
 from subbit.maps.spans import most_values, rotates, share_widths
 from subbit.maps.subspace import SubspaceMap
+from subbit.maps.weights import WeightMap
 from subbit.methods.method import Method
 from subbit.models.task import Task
 
@@ -48,8 +50,8 @@ DIMENSIONS = SubspaceMap(basis="own", dimensions="auto", rotate="auto")
 RATE, RATE_WITHOUT_CLASSES, RATE_IN_TURNS = 0.0025, 0.005, 0.02
 """A network with classes ended lower at the larger rates, a language model better: see the runs in docs/flagship.md.
 Values that take turns have one round for their way."""
-RATE_OF_RANDOM_WEIGHTS = 0.1
-"""In units of a layer's root mean square, where every weight has a value of its own."""
+RATE_OF_RANDOM_WEIGHTS = 0.001
+"""Of the weights themselves."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class SubbitParameters:
         epochs=3, batch_size=32, learning_rate="auto", schedule="cosine", guard="start", calibrate=True
     )
     """`learning_rate=auto`: 0.0025; 0.005 where there are no classes, and 0.02 for a language model, whose values
-    take turns; 0.1 for a network with random weights."""
+    take turns. For a network with random weights 0.001, of the weights themselves."""
     up: VectorUp = VectorUp(codec=Eden(bits=1.0))
     down: VectorDown = VectorDown(codec=Eden(bits=1.0))
     aggregate: VectorAggregate = VectorAggregate()
@@ -102,16 +104,24 @@ class Subbit(Method[SubbitParameters]):
             budget = parameters.run_bytes // max(task.participants * task.rounds, 1)  # rounds=0 only fits the head.
         if budget is not None:
             parameters = within_budget(parameters, budget, task)
-        bound = parameters.map.bind(task)
-        if parameters.local.learning_rate == "auto":
-            rate = RATE_IN_TURNS if bound.moves < bound.size else RATE_WITHOUT_CLASSES
-            rate = RATE if task.objective.labels_are_classes else rate
-            rate = rate if task.pretrained else RATE_OF_RANDOM_WEIGHTS
-            parameters = replace(parameters, local=replace(parameters.local, learning_rate=rate))
+        bound: BoundMap = parameters.map.bind(task)
+        rate = RATE_IN_TURNS if bound.moves < bound.size else RATE_WITHOUT_CLASSES
+        rate = RATE if task.objective.labels_are_classes else rate
+        if parameters.map.dimensions == "auto" and not task.pretrained:
+            bound, rate = WeightMap().bind(task), RATE_OF_RANDOM_WEIGHTS
+        parameters = replace(parameters, local=settled(parameters.local, rate, task))
         super().__init__(parameters, task)
         self.map = bound
         self.trainer = Trainer(task, parameters.local, self.map)
         self.exchange = VectorExchange(task, parameters, self.map)
+
+
+def settled(local: LocalWeights, rate: float, task: Task) -> LocalWeights:
+    """With what `auto` stands for. Random weights are no start to go back to: they guess, and a client with few classes
+    prefers that to a network that knows all of them."""
+    if local.learning_rate == "auto":
+        local = replace(local, learning_rate=rate)
+    return local if task.pretrained or local.guard != "start" else replace(local, guard=True)
 
 
 def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> SubbitParameters:
@@ -120,8 +130,6 @@ def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> Subb
     assert isinstance(up, Sized)
     assert isinstance(down, Sized)
     statistics = task.flat.statistics
-    if not task.pretrained and parameters.map.rotate == "auto":
-        parameters = replace(parameters, map=replace(parameters.map, basis="random", rotate=False))
     body, head = most_values(task, parameters.map.basis)
     held = sum(share_widths(replace(parameters.map, dimensions=1), task)) if rotates(parameters.map, task) else 0
     spending = Spending(up, down, missed_broadcasts(task), 0 if statistics is None else statistics.numel(), held)

@@ -51,7 +51,8 @@ class Task:
     precision: torch.dtype = torch.float32
     """In which the network computes; what is trained is float32."""
     log_shares: Tensor = field(default_factory=lambda: torch.zeros(0))
-    """log(p_c C) for the share p_c of every class among all clients, known once the head is fitted. 0: all equal."""
+    """log(p_c C) for the share p_c of every class among all clients, known once the head is fitted. Empty or NaN: not
+    known."""
     products: bool = False
     """Whether linear layers are computed by oneDNN."""
 

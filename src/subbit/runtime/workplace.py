@@ -6,6 +6,7 @@ own selection.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -118,7 +119,7 @@ class Workplace:
         self.head_template: Template | None = None
         self._methods: dict[Phase, Method[Any]] = {}
         self._cache = PrefixCache(self.module, problem.objective)
-        self._log_shares = torch.zeros(problem.classes)
+        self._log_shares = torch.full((problem.classes,), math.nan)  # Until a head is fitted.
         head_names: set[str] = set()
         if self.fits_head:
             head_flat = FlatModel(self.module, "head", run.batchnorm)
