@@ -129,6 +129,7 @@ def test_random_weights_are_trained_themselves() -> None:
     assert random.up_parts()[0].size == random.down_parts()[0].size == random.map.size
     assert (random.trainer.local.rate, trained.trainer.local.rate) == (RATE_OF_RANDOM_WEIGHTS, 0.0025)
     assert (random.trainer.local.guard, trained.trainer.local.guard) == (True, "start"), "random weights are no refuge"
+    assert (random.trainer.local.calibrate, trained.trainer.local.calibrate) == (False, True)
 
 
 def test_random_weights_within_a_budget_move_in_groups() -> None:

@@ -117,11 +117,11 @@ class Subbit(Method[SubbitParameters]):
 
 
 def settled(local: LocalWeights, rate: float, task: Task) -> LocalWeights:
-    """With what `auto` stands for. Random weights are no start to go back to: they guess, and a client with few classes
-    prefers that to a network that knows all of them."""
+    """With what `auto` stands for. Random weights know nothing that clients could forget: they are no start to go back
+    to, and what each client has to say counts in full."""
     if local.learning_rate == "auto":
         local = replace(local, learning_rate=rate)
-    return local if task.pretrained or local.guard != "start" else replace(local, guard=True)
+    return local if task.pretrained else replace(local, guard=bool(local.guard), calibrate=False)
 
 
 def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> SubbitParameters:
