@@ -28,6 +28,8 @@ SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
 PEERS = runpy.run_path(str(Path(__file__).with_name("peers.py")))
 ABLATIONS = runpy.run_path(str(Path(__file__).with_name("ablation_tables.py")))
 OURS, FULL = "subbit", "fedavg"
+OWN = "-own"
+"""How names of rows end in which clients go on alone after the run, where each has a network of its own."""
 
 
 def vitb(found: dict[str, Any]) -> str:
@@ -78,20 +80,23 @@ def tried(found: dict[str, Any]) -> str:
 
 def _row(found: Standing) -> list[str] | None:
     rows = {row.method: row for row in found.rows if row.score is not None}
-    if OURS not in rows or FULL not in rows:
+    own = OWN if OURS + OWN in rows else ""
+    if OURS + own not in rows or FULL + own not in rows:
         return None
     floor = max((row for row in rows.values() if row.role == "floor"), key=_closed)
-    ours, full = rows[OURS], rows[FULL]
+    ours, full = rows[OURS + own], rows[FULL + own]
     closed = "-" if full.gap_closed is None else f"{full.gap_closed:.0%}"
     usable = full.gap_closed is not None and ours.gap_closed is not None and full.gap_closed > 0
     share = f"{(ours.gap_closed or 0) / (full.gap_closed or 1):.0%}" if usable else "-"
     shown = [_with_spread(ours), _megabytes(ours), _with_spread(full), _megabytes(full)]
     others = [
-        row for row in rows.values() if row.role == "method" and row.method != OURS and _closed(row) >= _closed(ours)
+        row
+        for row in rows.values()
+        if row.role == "method" and not row.method.startswith(OURS) and _closed(row) >= _closed(ours)
     ]
     cheapest = min(others, key=lambda row: row.total_mb or math.inf, default=None)
     as_high = "none" if cheapest is None else f"{_megabytes(cheapest)} (`{cheapest.method}`)"
-    return [found.job.name, _with_spread(floor), *shown, closed, share, as_high]
+    return [found.job.name + (f" (`{OWN}`)" if own else ""), _with_spread(floor), *shown, closed, share, as_high]
 
 
 def _closed(row: Row) -> float:
