@@ -139,7 +139,7 @@ def test_lengths_are_those_of_real_frames(size: int) -> None:
         else:  # Other normal values: nearly as long.
             assert found.how == "encoded"
             assert abs(found.bytes - len(frame)) <= 8 + 0.1 * len(frame)
-    assert exact == {"dense", "int8", "eden", "drive"}
+    assert exact == {"dense", "int8", "eden", "drive", "trellis"}
 
 
 def test_lengths_beyond_what_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:

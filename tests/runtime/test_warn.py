@@ -107,7 +107,7 @@ def test_clients_of_one_class_do_not_count() -> None:
     assert labels is not None
     parts = tuple((labels == label).nonzero().flatten().numpy() for label in range(10))
     chosen = settings(method="subbit", clients=10, rounds=3)
-    (advice,) = run_job(replace(problem, parts=parts), chosen).summary["warnings"]
+    (advice,) = run_job(replace(problem, parts=parts, pretrained=True), chosen).summary["warnings"]
     assert "calibrate=false" in str(advice)
 
 
