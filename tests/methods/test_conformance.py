@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from subbit.conformance import method_laws
 from subbit.conformance.laws import Law, laws_of
 from subbit.conformance.method_laws import runs_everywhere, runs_on, workers_change_nothing
 from subbit.methods.names import method_names
-from tests.problems import MODULES
+from tests.problems import MODULES, digits_problem
 
 METHODS = method_names()
 ELSEWHERE = (runs_everywhere, workers_change_nothing)
@@ -26,3 +29,12 @@ def test_it_runs_on_every_kind_of_module(method: str, module: str, preset: str) 
 @pytest.mark.parametrize("law", LAWS)
 def test_it_keeps_the_law(law: Law, method: str) -> None:
     law.holds(method)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_subbit_keeps_the_law_on_a_network_that_was_trained_before(law: Law, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The networks above have random weights, which it trains themselves instead of a subspace of them."""
+    monkeypatch.setattr(
+        method_laws, "digits_problem", lambda *given, **more: replace(digits_problem(*given, **more), pretrained=True)
+    )
+    law.holds("subbit")

@@ -36,6 +36,8 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     *((name, {"batchnorm": "average"}) for name in ("fedavg", "bnn", "fedcode", "gradmask", "lg-fedavg")),
     ("fedavg", {"clip_norm": 0.5}),
     ("fedavg", {"down_codec": "eden", "down_bits": 0.25}),
+    ("subbit", {"dimensions": 400}),
+    ("subbit", {"dimensions": 400, "rotate": True}),
     ("subbit-masks", {"bits_per_round": 3000}),
     ("subbit-masks", {"residuals": False}),
     ("subbit-masks", {"aggregator": "agreement"}),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from subbit.core.randomness import torch_randomness
 from subbit.models import backward_pass
 from subbit.models.backward_pass import run_backward
 
@@ -17,8 +18,8 @@ INPUTS, LABELS = torch.linspace(-2, 2, 60).reshape(12, 5), torch.arange(12) % 3
 
 
 def network() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+    with torch_randomness(0):
+        return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
 
 
 def loss_of(module: nn.Module) -> Tensor:

@@ -104,11 +104,13 @@ class Subbit(Method[SubbitParameters]):
             budget = parameters.run_bytes // max(task.participants * task.rounds, 1)  # rounds=0 only fits the head.
         if budget is not None:
             parameters = within_budget(parameters, budget, task)
-        bound: BoundMap = parameters.map.bind(task)
-        rate = RATE_IN_TURNS if bound.moves < bound.size else RATE_WITHOUT_CLASSES
-        rate = RATE if task.objective.labels_are_classes else rate
         if parameters.map.dimensions == "auto" and not task.pretrained:
-            bound, rate = WeightMap().bind(task), RATE_OF_RANDOM_WEIGHTS
+            bound: BoundMap = WeightMap().bind(task)
+            rate = RATE_OF_RANDOM_WEIGHTS
+        else:
+            bound = parameters.map.bind(task)
+            rate = RATE_IN_TURNS if bound.moves < bound.size else RATE_WITHOUT_CLASSES
+            rate = RATE if task.objective.labels_are_classes else rate
         parameters = replace(parameters, local=settled(parameters.local, rate, task))
         super().__init__(parameters, task)
         self.map = bound
