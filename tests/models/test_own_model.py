@@ -54,6 +54,12 @@ def wants(thing): ...
 def nothing():
     return 3
 
+def trained(classes, input_shape):
+    net = build(classes, input_shape)
+    with torch.no_grad():
+        net.head.bias.add_(1)
+    return net
+
 weights = 5
 """
 SMALL = ["dataset=digits", "limit=80", "test_limit=40", "clients=3", "rounds=1", "method=fedavg", "pretrained=false"]
@@ -101,11 +107,13 @@ def test_a_run_with_workers_and_its_record(own: Path) -> None:
 
 
 def test_what_pretrained_implies(own: Path) -> None:
+    """It says how to treat what the function returns; weights that nobody trained are random whatever it says."""
+    cases = [("trained", True), ("trained", False), ("build", True)]
     runs = [
-        resolve({"plugins": NONE, "model": "own_nets.nets:build", "pretrained": each}).run for each in (True, False)
+        resolve({"plugins": NONE, "model": f"own_nets.nets:{name}", "pretrained": each}).run for name, each in cases
     ]
     problems = [build_problem(run) for run in runs]
-    assert [problem.pretrained for problem in problems] == [True, False]
+    assert [problem.pretrained for problem in problems] == [True, False, False]
     assert model_sha256(problems[0].module) == model_sha256(problems[1].module)
 
 

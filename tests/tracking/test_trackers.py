@@ -105,7 +105,7 @@ def test_a_tracker_is_told_of_the_whole_run(tmp_path: Path) -> None:
     assert (run.name, run.job, run.folder, run.next_step) == ("fedavg-1", folder.job, folder.path, 0)
     assert run.config_text == (folder.path / "config.toml").read_text()
     assert run.config["rounds"] == 3
-    assert run.config["fedavg.local.learning_rate"] > 0
+    assert run.config["fedavg.local.batch_size"] == 64
     assert "track" not in run.config
     assert told("event") == folder.read_events()
     assert told("finish") == [summary]

@@ -75,7 +75,8 @@ class RunConfig:
     """A name, a folder, a hub name, or `my_package.my_module:build`, a function that returns a torch module."""
     pretrained: bool = True
     """False: the same architecture with random weights drawn from the seed. Of a model of your own it only says what
-    your function returns: methods then select and start otherwise."""
+    your function returns: methods then select and start otherwise. Weights of it that nobody ever trained, as their
+    values show, are random ones in any case."""
     revision: str = "main"
     """For a model from the hub: a branch, a tag or a commit. Only a commit always refers to the same weights."""
     pooling: Literal["auto", "cls", "mean", "pooled", "last"] = "auto"

@@ -12,24 +12,40 @@ The variants below are common baselines: FedAvg with one codec or regulariser.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from subbit.core.errors import ModelError
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
 from subbit.local.trainer import LocalWeights, Trainer
 from subbit.maps import MapChoice
+from subbit.maps.weights import WeightMap
 from subbit.methods.method import Method
 from subbit.methods.variants import Variant
+from subbit.models.select import find_head
 from subbit.models.task import Task
+
+RATE, RATE_OF_PRETRAINED = 1e-3, 5e-5
+"""Adam begins every turn with steps of full length in all weights, whatever the gradient. A pre-trained network does
+not survive many of those at the first rate (docs/methods.md); the second is the default of Hugging Face's Trainer."""
 
 
 @dataclass(frozen=True)
 class FedAvgParameters:
     map: MapChoice = MapChoice()
-    local: LocalWeights = LocalWeights()
+    local: LocalWeights = LocalWeights(learning_rate="auto")
+    """`learning_rate=auto`: 0.00005 where Adam trains the weights of a pre-trained network, else 0.001."""
     up: VectorUp = VectorUp()
     down: VectorDown = VectorDown()
     aggregate: VectorAggregate = VectorAggregate()
+
+
+def trains_only_the_head(task: Task) -> bool:
+    try:
+        head = f"{find_head(task.flat.module)}."
+    except ModelError:
+        return False
+    return all(name.startswith(head) for name in task.flat.template.names)
 
 
 class FedAvg(Method[FedAvgParameters]):
@@ -46,6 +62,11 @@ class FedAvg(Method[FedAvgParameters]):
     }
 
     def __init__(self, parameters: FedAvgParameters, task: Task) -> None:
+        if parameters.local.learning_rate == "auto":
+            adam = parameters.local.optimizer.name.startswith("adam")
+            kept = isinstance(parameters.map.map, WeightMap) and task.pretrained and not trains_only_the_head(task)
+            rate = RATE_OF_PRETRAINED if adam and kept else RATE
+            parameters = replace(parameters, local=replace(parameters.local, learning_rate=rate))
         super().__init__(parameters, task)
         self.map = parameters.map.map.bind(task)
         self.trainer = Trainer(task, parameters.local, self.map)

@@ -20,6 +20,7 @@ from subbit.data import Data, Examples
 from subbit.data.form import different
 from subbit.data.own_data import as_data, form_of_data, join_data
 from subbit.data.stored import Collate, StoredData
+from subbit.models.untrained import is_untrained
 from subbit.objectives import Objective, logits_of
 from subbit.runtime.problem import Problem
 
@@ -70,7 +71,7 @@ class Given:
             parts=_consecutive(data),
             test=_checked(held_out, self.objective, classes),
             classes=classes,
-            pretrained=pretrained,
+            pretrained=pretrained and not is_untrained(module),
             model_name=type(module).__name__,
             dataset_name=GIVEN,
             objective=self.objective,

@@ -24,10 +24,10 @@ from subbit.data.needs import Reading
 from subbit.data.node_data import read_folder
 from subbit.data.own_data import as_data
 from subbit.data.stored import Collate
-from subbit.models.load_model import is_small, own_tokenizer
+from subbit.models.load_model import own_tokenizer
 from subbit.models.ties import aligned
 from subbit.objectives import Objective, find_objective
-from subbit.runtime.problem import Problem, load_module
+from subbit.runtime.problem import Problem, is_pretrained, load_module
 
 LEAST_TO_HOLD_OUT = 2
 CHECKED = 64
@@ -113,13 +113,14 @@ def server_problem(run: RunConfig, own: Own = NOTHING_OWN) -> OwnProblem:
         )
         test = found.test
         _check_form(test.batch(np.arange(1)), form, objective, "test_dataset")
+    module = _module(run, form, own)
     return OwnProblem(
-        module=_module(run, form, own),
+        module=module,
         train=form.zeros(0),
         parts=(),
         test=test,
         classes=run.classes or 1,
-        pretrained=run.pretrained and not is_small(run.model),
+        pretrained=is_pretrained(run, module),
         model_name=run.model,
         dataset_name=OWN,
         objective=objective,

@@ -25,6 +25,7 @@ from subbit.models.language import is_language_source, load_language_model
 from subbit.models.load_model import is_small, own_tokenizer
 from subbit.models.own_model import build_own
 from subbit.models.ties import aligned
+from subbit.models.untrained import is_untrained
 from subbit.objectives import Objective, find_objective
 from subbit.objectives.classes import Classification
 from subbit.runtime.rearranged import rearranged
@@ -172,7 +173,7 @@ def build_problem(run: RunConfig) -> Problem:
         parts=tuple(parts),
         test=dataset.test,
         classes=dataset.classes,
-        pretrained=run.pretrained and not is_small(run.model),
+        pretrained=is_pretrained(run, module),
         model_name=run.model,
         dataset_name=dataset.name,
         objective=objective,
@@ -188,6 +189,11 @@ def _input_shape(run: RunConfig, form: Form) -> tuple[int, ...] | None:
     if run.objective == "language" and "input_ids" in inputs:
         return inputs["input_ids"].shape
     return form.single.shape if form.is_single else None
+
+
+def is_pretrained(run: RunConfig, module: nn.Module) -> bool:
+    """Weights of somebody's own function may be random without a word of it."""
+    return run.pretrained and not is_small(run.model) and not (is_imported(run.model) and is_untrained(module))
 
 
 def load_module(run: RunConfig, classes: int, input_shape: tuple[int, ...] | None) -> nn.Module:
