@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from subbit.codecs.eden import Eden
 from subbit.core.errors import ConfigError
@@ -29,9 +30,32 @@ def method_of(**values: Any) -> Subbit:
     return method
 
 
+@given(
+    st.lists(st.integers(-20, 20), min_size=1, max_size=40), st.integers(1, 40), st.integers(0, 5), st.integers(0, 9)
+)
+def test_the_strongest_move_and_each_turn_takes_an_octave(
+    strengths: list[int], at_once: int, always: int, key: int
+) -> None:
+    pool = len(strengths)
+    rotation = Rotation(np.array(strengths), min(at_once, pool), always, key)
+    left = list(strengths)
+    for number in range(10):
+        where = rotation.moving(number).tolist()
+        assert where == sorted({*where})
+        assert where[len(where) - always :] == list(range(pool, pool + always))
+        own = where[: len(where) - always]
+        assert len(where) == rotation.moves
+        assert len(own) == rotation.at_once
+        assert min(left[each] for each in own) >= max([left[each] for each in range(pool) if each not in own] or [-999])
+        for each in own:
+            left[each] -= 8
+    again = Rotation(np.array(strengths), min(at_once, pool), always, key)
+    assert again.moving(7).tolist() == rotation.moving(7).tolist(), "in whatever order rounds are asked for"
+
+
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 5), st.integers(0, 9))
-def test_every_value_moves_before_one_moves_again(pool: int, at_once: int, always: int, key: int) -> None:
-    rotation = Rotation(pool, min(at_once, pool), always, key)
+def test_of_equals_every_one_moves_before_one_moves_again(pool: int, at_once: int, always: int, key: int) -> None:
+    rotation = Rotation(np.full(pool, 3), min(at_once, pool), always, key)
     moved = np.zeros(pool + always, dtype=int)
     for number in range(2 * pool):
         where = rotation.moving(number)
@@ -40,6 +64,32 @@ def test_every_value_moves_before_one_moves_again(pool: int, at_once: int, alway
         moved[where] += 1
         assert np.ptp(moved[:pool]) <= 1
     assert (moved[pool:] == 2 * pool).all()
+
+
+def test_what_changes_the_outputs_most_moves_first() -> None:
+    """A layer of rank one, next to one that answers a thousandth: what moves first is the single value of the former,
+    and then what is left of its row."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 8, bias=False), nn.Linear(8, 6, bias=False), nn.Linear(6, 10))
+    with torch.no_grad():
+        module[1].weight.copy_(100 * torch.outer(torch.ones(8), torch.ones(64)))  # type: ignore[operator, union-attr]
+        module[2].weight.mul_(1e-3)  # type: ignore[operator, union-attr]
+    keys = KEYS | {"dimensions": 1, "head": "keep"}
+    method = Workplace(digits_problem(module, PARTS), settings(**keys)).method("main")
+    rotation = method.map._rotation  # type: ignore[attr-defined]
+    assert rotation.moving(0)[0] == 0
+    assert rotation.strengths[0] == 8 * round(4 * np.log2(100 * np.sqrt(8 * 64))) / 4 * 1.5
+
+
+def test_other_turns_are_another_vector_on_the_wire() -> None:
+    """So that a client whose layers respond otherwise is told, instead of moving other values than those it is sent."""
+    one, other = mlp(64), mlp(64)
+    with torch.no_grad():
+        next(other.parameters())[:, 0] *= 40
+    names = {
+        Workplace(digits_problem(each, PARTS), settings(**KEYS)).method("main").map.vector  # type: ignore[attr-defined]
+        for each in (one, one, other)
+    }
+    assert len(names) == 2
 
 
 def test_only_what_moves_is_sent_and_changed() -> None:

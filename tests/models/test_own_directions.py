@@ -14,7 +14,14 @@ from torch import Tensor, nn
 
 from subbit.maps.spans import most_values
 from subbit.maps.subspace import Subspace
-from subbit.models.own_directions import MOST_DIRECTIONS, Mixing, dominant_inputs, place_mixing, share_values
+from subbit.models.own_directions import (
+    MOST_DIRECTIONS,
+    Mixing,
+    dominant_inputs,
+    find_directions,
+    place_mixing,
+    share_values,
+)
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 
@@ -30,7 +37,7 @@ def bound(module: nn.Module | None = None, **words: Any) -> Subspace:
 
 def mixing(matrix: Tensor, count: int, key: int = 1) -> Mixing:
     places = np.array([(i, j) for i in range(count) for j in range(count)])
-    return place_mixing(slice(0, matrix.numel()), slice(0, count**2), matrix, places, key)
+    return place_mixing(slice(0, matrix.numel()), slice(0, count**2), find_directions(matrix, count, key), places)
 
 
 def moved(matrix: Tensor, values: Tensor, count: int, key: int = 1) -> Tensor:
@@ -104,10 +111,11 @@ def test_a_budget_of_values_is_met_and_zero_is_the_start(module: nn.Module) -> N
 
 
 def test_wide_layers_have_a_largest_number_of_directions() -> None:
+    width = MOST_DIRECTIONS + 5
     wide = nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 3 * MOST_DIRECTIONS), nn.ReLU(), nn.Linear(3 * MOST_DIRECTIONS, 10)
+        nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
     )
-    assert most_values(bound(wide).task, "own")[0] == MOST_DIRECTIONS**2 + 3 * MOST_DIRECTIONS, "and a bias"
+    assert most_values(bound(wide).task, "own")[0] == 64**2 + MOST_DIRECTIONS**2 + 2 * width, "and biases"
 
 
 def test_a_quarter_of_the_values_moves_biases_and_norms_and_more_where_there_are_no_matrices() -> None:

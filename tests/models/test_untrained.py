@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.problems import conv_net, mlp, small_vit
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from subbit.models import load_classifier
 from subbit.models.untrained import is_untrained
-from tests.problems import conv_net, mlp, small_vit
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 

@@ -85,7 +85,7 @@ def share_widths(piece: SubspaceMap, task: Task) -> list[int]:
     body, vectors, head = _most(task, piece.basis)
     values = values_at_once(piece, task)
     if rotates(piece, task) and values < body:
-        return [body, min(body // (VECTOR_SHARE - 1), vectors), min(piece.head_dimensions, head)]
+        return [body, vectors, min(piece.head_dimensions, head)]
     few = min(values // VECTOR_SHARE, vectors)
     many = min(values - few, body)
     return [many, min(values - many, vectors), min(piece.head_dimensions, head)]

@@ -12,8 +12,8 @@ The columns of P are orthogonal (as in Uni-LoRA: Li et al., 2025, and in intrins
 Yosinski, ICLR 2018; Aghajanyan, Gupta, Zettlemoyer, ACL 2021). s is the root mean square of the layer's weights, so one
 unit of z means the same on every network: a step of 0.01 moves every weight by 1% of what is usual in its layer.
 
-With `rotate`, there are as many values as the layers have places for, and in every round others of them move: a value
-that has moved for a round has done most of what it can.
+With `rotate`, there are as many values as the layers have places for, and in every round others of them move, the
+strongest first, see `subbit.maps.taking_turns`.
 
 The head has values of its own in either case, one for each weight if they are few, else as with `basis=random`.
 """
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import ClassVar, Literal
 
@@ -37,8 +38,8 @@ from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.maps.bound import BoundMap
 from subbit.maps.spans import directions, find_spans, share_widths, values_at_once
-from subbit.maps.taking_turns import Rotation
-from subbit.models.own_directions import Mixing, place_mixing, share_values
+from subbit.maps.taking_turns import OCTAVE, Rotation, strengths_of
+from subbit.models.own_directions import Directions, Mixing, find_directions, place_mixing, share_values
 from subbit.models.subspaced import Piece, Subspaced, place_piece
 from subbit.models.task import Task, Turn
 
@@ -84,14 +85,15 @@ class Subspace(BoundMap):
         self.size = sum(self._widths)
         pool, at_once = self._widths[0] + self._widths[1], values_at_once(piece, task)
         if at_once < pool:
-            self._rotation = Rotation(pool, at_once, self._widths[2], derive_key(task.seed, "rotation"))
+            self._rotation = Rotation(self._strengths(), at_once, self._widths[2], derive_key(task.seed, "rotation"))
         self.statistics = task.flat.statistics is not None
         self._network: Subspaced | None = None
         purpose = "subspace" if piece.basis == "random" else "own directions"
         told = [*self._widths] if self._rotation is None else [*self._widths, self._rotation.at_once]
         shape = np.array([task.flat.template.size, *told, derive_key(task.seed, purpose)], dtype="<u8")
-        # A client that has drawn another subspace rejects the broadcast.
-        self.vector = f"z-{blake2b(shape.tobytes(), digest_size=4).hexdigest()}"
+        turns = b"" if self._rotation is None else self._rotation.strengths.astype("<i8").tobytes()
+        # A client that has drawn another subspace, or would take other turns, rejects the broadcast.
+        self.vector = f"z-{blake2b(shape.tobytes() + turns, digest_size=4).hexdigest()}"
 
     @property
     def network(self) -> Subspaced:  # type: ignore[override]
@@ -121,7 +123,7 @@ class Subspace(BoundMap):
         scales, first = layer_scales(self.task), 0
         for part, (span, width) in enumerate(zip(self._spans, self._widths, strict=True)):
             if part == 0 and self.piece.basis == "own":
-                yield from self._mixings(width)
+                yield from self._mixings()
                 first += width
                 continue
             for rows in span.runs if width else ():
@@ -133,16 +135,37 @@ class Subspace(BoundMap):
                 yield place_piece(rows, columns, scales[rows], key, self.task.flat.device)
             first += width
 
-    def _mixings(self, width: int) -> Iterator[Mixing]:
-        template, first = self.task.flat.template, 0
-        matrices = zip(template.offsets, template.views(self.task.flat.initial), strict=True)
+    def _mixings(self) -> Iterator[Mixing]:
+        first = 0
+        for rows, found, places in self._own:
+            yield place_mixing(rows, slice(first, first + len(places)), found, places)
+            first += len(places)
+
+    @cached_property
+    def _own(self) -> list[tuple[slice, Directions, NDArray[np.int64]]]:
+        """Of every matrix that moves: its weights, its directions, and the places of R that have a value."""
+        template, found = self.task.flat.template, []
         most = [each or 0 for each in directions(self.task, "own")]
-        for (offset, matrix), places in zip(matrices, share_values(most, width), strict=True):
+        matrices = zip(template.offsets, template.views(self.task.flat.initial), strict=True)
+        for (offset, matrix), places in zip(matrices, share_values(most, self._widths[0]), strict=True):
             if len(places):
                 key = derive_key(self.task.seed, "own directions", offset)
-                rows, columns = slice(offset, offset + matrix.numel()), slice(first, first + len(places))
-                yield place_mixing(rows, columns, matrix, places, key)
-            first += len(places)
+                own = find_directions(matrix, int(places.max()) + 1, key)
+                found.append((slice(offset, offset + matrix.numel()), own, places))
+        return found
+
+    def _strengths(self) -> NDArray[np.int64]:
+        """How far each value outside the head moves outputs. A value in row i and column j of R passes an input along
+        v_j, which grows with the layer's response to it, on as what W0 makes of v_i: |W0 v_i| |W0 v_j|^1/2. A bias or
+        norm moves by its scale.
+        """
+        found = [np.zeros(0, dtype=np.int64)]
+        for _, own, places in self._own:
+            octaves = strengths_of(own.norms, OCTAVE // 2)
+            found.append(2 * octaves[places[:, 0]] + octaves[places[:, 1]])
+        scales = layer_scales(self.task)
+        found += [strengths_of(scales[run].astype(np.float64)) for run in self._spans[1].runs]
+        return np.concatenate(found)
 
     def start(self) -> Vector:
         return np.zeros(self.size, dtype=np.float32)

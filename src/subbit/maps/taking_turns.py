@@ -1,45 +1,68 @@
 """Which values of a subspace move in a round, where others do in the next.
 
-All values of the pool take turns, in an order that is drawn once: round t has those at t m, ..., t m + m - 1 of it,
-counted in a circle. So every value has moved before one moves again, and all sides know which without a byte.
+Those that change the outputs most come first. One that has moved for a round has done most of what it can: each turn
+takes it an octave down, behind the values that are more than half as strong. So the strongest have several turns before
+the weakest have one, and all sides know which without a byte.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subbit.core.randomness import numpy_generator
 
+OCTAVE = 8
+"""Strengths are integers: so many are a factor of two. Rounding in another order, on another machine, moves none of
+them unless a norm is at the very border between two."""
+
+
+def strengths_of(norms: NDArray[np.float64], octave: int = OCTAVE) -> NDArray[np.int64]:
+    """
+    >>> strengths_of(np.array([1.0, 2.0, 0.5])).tolist()
+    [0, 8, -8]
+    """
+    found: NDArray[np.int64] = np.rint(octave * np.log2(np.maximum(norms, 1e-9))).astype(np.int64)
+    return found
+
 
 @dataclass(frozen=True)
 class Rotation:
-    pool: int
-    """Values that take turns: the first ones of the vector."""
+    strengths: NDArray[np.int64]
+    """Of the values that take turns: the first ones of the vector."""
     at_once: int
     """Of these, how many move in a round."""
     always: int
-    """Values behind the pool, which move in every round."""
+    """Values behind them, which move in every round."""
     key: int
+    """Decides between equals."""
+    _turns: list[NDArray[np.int64]] = field(default_factory=list, repr=False)
+    """Of the rounds so far."""
+
+    @property
+    def pool(self) -> int:
+        return len(self.strengths)
 
     @property
     def moves(self) -> int:
         return self.at_once + self.always
 
-    @cached_property
-    def _order(self) -> NDArray[np.int64]:
-        return numpy_generator(self.key).permutation(self.pool).astype(np.int64)
-
     def moving(self, round_number: int) -> NDArray[np.int64]:
         """The places of a round, in order.
 
-        >>> rotation = Rotation(pool=5, at_once=2, always=1, key=0)
-        >>> rounds = [rotation.moving(number).tolist() for number in range(5)]
-        >>> all(found[-1] == 5 for found in rounds), sorted(place for found in rounds for place in found[:-1])
-        (True, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+        >>> rotation = Rotation(np.array([20, 1, 0, 19]), at_once=2, always=1, key=0)
+        >>> [rotation.moving(number).tolist() for number in range(5)]
+        [[0, 3, 4], [0, 3, 4], [0, 3, 4], [1, 2, 4], [0, 3, 4]]
         """
-        turns = (round_number * self.at_once + np.arange(self.at_once)) % self.pool
-        return np.concatenate([np.sort(self._order[turns]), np.arange(self.pool, self.pool + self.always)])
+        while len(self._turns) <= round_number:
+            taken = np.bincount(np.concatenate([*self._turns, np.zeros(0, dtype=np.int64)]), minlength=self.pool)
+            left = self.strengths - OCTAVE * taken
+            first = np.lexsort((self._lots, -left))[: self.at_once]
+            self._turns.append(np.sort(first))
+        return np.concatenate([self._turns[round_number], np.arange(self.pool, self.pool + self.always)])
+
+    @property
+    def _lots(self) -> NDArray[np.int64]:
+        return numpy_generator(self.key).permutation(self.pool).astype(np.int64)

@@ -21,8 +21,20 @@ from subbit.codecs.sampler import uniforms
 from subbit.core.devices import host
 
 ITERATIONS = 2
-MOST_DIRECTIONS = 64
+MOST_DIRECTIONS = 128
 """Of one matrix."""
+
+
+@dataclass(frozen=True)
+class Directions:
+    """Those of one matrix, in the order in which it responds to them."""
+
+    left: Tensor
+    """W0 V, [outputs, directions]."""
+    right: Tensor
+    """V', [directions, inputs]."""
+    norms: NDArray[np.float64]
+    """How strongly it responds to each: |W0 v|."""
 
 
 @dataclass(frozen=True)
@@ -79,28 +91,28 @@ def share_values(most: list[int], values: int) -> list[NDArray[np.int64]]:
     return found
 
 
-def place_mixing(rows: slice, columns: slice, matrix: Tensor, places: NDArray[np.int64], key: int) -> Mixing:
-    count = int(places.max()) + 1
-    left, right = dominant_inputs(host(matrix.detach()).reshape(matrix.shape[0], -1), count, key)
-    device = matrix.device
-    return Mixing(
-        rows,
-        columns,
-        torch.from_numpy(left).to(device),
-        torch.from_numpy(right).to(device),
-        torch.from_numpy(places[:, 0] * count + places[:, 1]).to(device),
-    )
+def find_directions(matrix: Tensor, count: int, key: int) -> Directions:
+    left, right, norms = dominant_inputs(host(matrix.detach()).reshape(matrix.shape[0], -1), count, key)
+    return Directions(torch.from_numpy(left).to(matrix.device), torch.from_numpy(right).to(matrix.device), norms)
+
+
+def place_mixing(rows: slice, columns: slice, found: Directions, places: NDArray[np.int64]) -> Mixing:
+    left, right = found.left, found.right
+    where = torch.from_numpy(places[:, 0] * len(right) + places[:, 1]).to(left.device)
+    return Mixing(rows, columns, left, right, where)
 
 
 def dominant_inputs(
     matrix: NDArray[np.float32], count: int, key: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """W0 V and V'."""
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
+    """W0 V, V', and the norms of the former's columns."""
     exact = matrix.astype(np.float64)
     found = uniforms(key, 0, exact.shape[1] * count).reshape(-1, count) / 2.0**31 - 1.0
     for _ in range(ITERATIONS):
         found = _orthonormal(exact.T @ (exact @ _orthonormal(found)))
-    return (exact @ found).astype(np.float32), np.ascontiguousarray(found.T, dtype=np.float32)
+    left = exact @ found
+    norms: NDArray[np.float64] = np.linalg.norm(left, axis=0)
+    return left.astype(np.float32), np.ascontiguousarray(found.T, dtype=np.float32), norms
 
 
 def _orthonormal(columns: NDArray[np.float64]) -> NDArray[np.float64]:
