@@ -32,7 +32,9 @@ def nearest_path(values: Vector, bits: int, table: Vector, scale: np.float32, pa
     costs, best, errors = np.full(states, FAR), np.empty(states, np.float32), np.empty(states, np.float32)
     costs[0] = np.float32(0)
     origins = np.zeros((steps, states >> (bits // steps)), np.uint8)
-    for step in range(steps):
+    if bits == steps:
+        costs = _search_bit_by_bit(values, books, costs, origins)
+    for step in range(0 if bits > steps else steps, steps):
         first_bit, last_bit = step * bits // steps, (step + 1) * bits // steps
         _cheapest(costs, last_bit - first_bit, best, origins[step])
         start = step * values.size // steps
@@ -47,6 +49,54 @@ def nearest_path(values: Vector, bits: int, table: Vector, scale: np.float32, pa
             path[place >> 3] |= np.uint8((state & 1) << (place & 7))
             state >>= 1
         state += np.int64(origins[step, state]) << (memory - (last_bit - first_bit))
+
+
+@njit
+def _search_bit_by_bit(values: Vector, books: NDArray[np.float32], costs: Vector, origins: NDArray[np.uint8]) -> Vector:
+    """All steps, where each takes one bit: what `_cheapest`, `_add_errors` and `_branch` do, in the same order, but in
+    loops over neighbours, which a processor runs ten times as fast. Returns the costs after them."""
+    steps, span = origins.shape
+    # Of the states that end in 0, and of those that end in 1.
+    even, odd = np.ascontiguousarray(books[:, 0::2]), np.ascontiguousarray(books[:, 1::2])
+    zero, one, after = np.empty(span, np.float32), np.empty(span, np.float32), np.empty(costs.size, np.float32)
+    for step in range(steps):
+        start, end = step * values.size // steps, (step + 1) * values.size // steps
+        _distances(values[start], even[0], zero)
+        _distances(values[start], odd[0], one)
+        for place in range(start + 1, end):
+            _add_distances(values[place], even[place - start], zero)
+            _add_distances(values[place], odd[place - start], one)
+        _merge(costs, zero, one, after, origins[step])
+        costs, after = after, costs
+        if step % RENEW == RENEW - 1:
+            costs -= costs.min()
+    return costs
+
+
+@njit
+def _distances(value: np.float32, book: Vector, errors: Vector) -> None:
+    for state in range(book.size):
+        distance = value - book[state]
+        errors[state] = distance * distance
+
+
+@njit
+def _add_distances(value: np.float32, book: Vector, errors: Vector) -> None:
+    for state in range(book.size):
+        distance = value - book[state]
+        errors[state] += distance * distance
+
+
+@njit
+def _merge(costs: Vector, zero: Vector, one: Vector, after: Vector, origins: NDArray[np.uint8]) -> None:
+    span = origins.size
+    low, high = costs[:span], costs[span:]
+    for state in range(span):
+        higher = high[state] < low[state]
+        best = high[state] if higher else low[state]
+        origins[state] = higher
+        after[2 * state] = best + zero[state]
+        after[2 * state + 1] = best + one[state]
 
 
 @njit
@@ -96,10 +146,7 @@ def _add_errors(values: Vector, books: NDArray[np.float32], errors: Vector) -> N
     """Squared distance of the values of a step to those of every state."""
     errors[:] = np.float32(0)
     for place in range(values.size):
-        value, book = values[place], books[place]
-        for state in range(errors.size):
-            distance = value - book[state]
-            errors[state] += distance * distance
+        _add_distances(values[place], books[place], errors)
 
 
 @njit

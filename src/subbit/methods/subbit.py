@@ -5,7 +5,7 @@ Our own method; docs/flagship.md has the experiments behind it.
     weights  W = W0 (1 + V R V')  V: the inputs that a layer uses most; z: all values of R, and the head's own
     client   trains z by Adam for three epochs from the z it received: z_k. The rate falls to zero over the rounds
              If z_k raises the loss on its own examples, its step is halved (`guard`)
-    up       E(z_k - z), E: EDEN at one bit a value, with a rotation of its own for every client and round
+    up       E(z_k - z), E: a trellis code at one bit a value, with a rotation of its own for every client and round
     server   z <- z + mean_k E(z_k - z)
     down     E(z - held): what receivers hold follows z, and what one broadcast loses is in the next one
 
@@ -16,7 +16,7 @@ Where there are no classes there is no fitted head to start from: more values an
 model take turns.
 
 A network with random weights computes nothing worth moving around. There the weights themselves are trained, with a bit
-for each, both ways.
+for each, both ways. For so many values EDEN takes the place of the trellis code, which is slower.
 
 `bytes` is the budget of a client in a round, `run_bytes` that of a whole run. The number of values follows from it, and
 if all weights have one of their own, the number of bits.
@@ -28,9 +28,10 @@ other clients.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from subbit.codecs.eden import Eden
+from subbit.codecs.trellis import Trellis
 from subbit.core.values import require
 from subbit.exchange.spending import Sized, Spending, missed_broadcasts
 from subbit.exchange.vectors import VectorAggregate, VectorDown, VectorExchange, VectorUp
@@ -46,6 +47,9 @@ HEAD_SHARE = 3
 """One in so many values of a budget is for the head."""
 
 
+CODE = Trellis(bits=1.0, memory=12)
+MOST_IN_CODE = 2**16
+"""Values that are encoded in a twentieth of a second; for more, EDEN."""
 DIMENSIONS = SubspaceMap(basis="own", dimensions="auto", rotate="auto")
 RATE, RATE_WITHOUT_CLASSES, RATE_IN_TURNS = 0.0025, 0.005, 0.02
 """A network with classes ended lower at the larger rates, a language model better: see the runs in docs/flagship.md.
@@ -62,8 +66,9 @@ class SubbitParameters:
     )
     """`learning_rate=auto`: 0.0025; 0.005 where there are no classes, and 0.02 for a language model, whose values
     take turns. For a network with random weights 0.001, of the weights themselves."""
-    up: VectorUp = VectorUp(codec=Eden(bits=1.0))
-    down: VectorDown = VectorDown(codec=Eden(bits=1.0))
+    up: VectorUp = VectorUp(codec=CODE)
+    down: VectorDown = VectorDown(codec=CODE)
+    """A trellis code with memory=12, both ways; EDEN where more than 65,536 values move in a round."""
     aggregate: VectorAggregate = VectorAggregate()
     bytes: int | None = None
     """Bytes of a client in a round, up and down together, headers and missed broadcasts included, on average over the
@@ -112,6 +117,8 @@ class Subbit(Method[SubbitParameters]):
             rate = RATE_IN_TURNS if bound.moves < bound.size else RATE_WITHOUT_CLASSES
             rate = RATE if task.objective.labels_are_classes else rate
         parameters = replace(parameters, local=settled(parameters.local, rate, task))
+        if bound.moves > MOST_IN_CODE:
+            parameters = replace(parameters, up=quick(parameters.up), down=quick(parameters.down))
         super().__init__(parameters, task)
         self.map = bound
         self.trainer = Trainer(task, parameters.local, self.map)
@@ -124,6 +131,15 @@ def settled(local: LocalWeights, rate: float, task: Task) -> LocalWeights:
     if local.learning_rate == "auto":
         local = replace(local, learning_rate=rate)
     return local if task.pretrained else replace(local, guard=bool(local.guard), calibrate=False)
+
+
+Way = TypeVar("Way", VectorUp, VectorDown)
+
+
+def quick(way: Way) -> Way:
+    """With EDEN in place of the default code."""
+    codec = way.codec
+    return replace(way, codec=Eden(codec.bits)) if isinstance(codec, Trellis) and codec.memory == CODE.memory else way
 
 
 def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> SubbitParameters:
