@@ -27,7 +27,7 @@ WHAT = {
     "constant-rate": "the rate does not fall",
     "no-quantisation": "32 bits a value, both ways",
     "few-values": "a quarter of the values outside the head",
-    "trellis": "a path through a trellis instead of one value at a time, at the same bytes",
+    "eden": "a code that looks at one value at a time, at the same bytes",
 }
 
 

@@ -63,7 +63,7 @@ ABLATIONS = Experiment(
         "constant-rate": "schedule=constant",
         "no-quantisation": "codec=dense,down_codec=dense",
         "few-values": "dimensions=2048",
-        "trellis": "codec=trellis,memory=12,down_codec=trellis,down_memory=12",
+        "eden": "codec=eden,bits=1,down_codec=eden,down_bits=1",
     },
 )
 BUDGETS = Experiment(RESULTS / "budgets.json", ("vision",), {f"{each}": f"bytes={each}" for each in (150, 600, 2400)})

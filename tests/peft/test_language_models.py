@@ -188,7 +188,15 @@ def test_lora_on_convolutions(lora_mean: str) -> None:
     images = torch.randn(60, 3, 6, 6) + functional.one_hot(labels, 3)[:, :, None, None]
     data = (images, labels)
     result = subbit.fine_tune(
-        Residual(), [data, data], data, method="fedpeft", tuning="lora", lora_mean=lora_mean, rounds=6, epochs=4
+        Residual(),
+        [data, data],
+        data,
+        method="fedpeft",
+        tuning="lora",
+        lora_mean=lora_mean,
+        learning_rate=0.005,
+        rounds=6,
+        epochs=4,
     )
     assert result.score > result.score_before + 0.1
 

@@ -49,14 +49,16 @@ PAPER_RATES = {
 }
 """For SGD, from the paper. It has none for `prefix` and `lora`, which use those of the most similar tunings."""
 ADAM_RATES = {
-    "full": 0.0005,
+    "full": 0.00005,
     "head": 0.01,
-    "bias": 0.005,
-    "adapter": 0.005,
+    "bias": 0.0005,
+    "adapter": 0.0005,
     "prompt": 0.01,
     "prefix": 0.01,
-    "lora": 0.005,
+    "lora": 0.0005,
 }
+"""Networks survive these that were trained by others (docs/methods.md). Where there is more to learn, ten times as much
+may be better."""
 SGD_RATES = {"full": 0.1, "head": 0.05, "bias": 0.05, "adapter": 0.05, "prompt": 0.1, "prefix": 0.1, "lora": 0.05}
 """For tens of steps, where the paper takes thousands. SGD has momentum; all other optimisers use Adam's rates."""
 
