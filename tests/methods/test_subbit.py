@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from subbit.codecs.eden import Eden
+from subbit.codecs.trellis import Trellis
 from subbit.core.errors import ConfigError
 from subbit.exchange.spending import Spending, missed_broadcasts
 from subbit.export.runs import open_run
 from subbit.maps.spans import VALUES_WITHOUT_CLASSES, most_values
-from subbit.methods.subbit import RATE_OF_RANDOM_WEIGHTS, Subbit
+from subbit.methods.subbit import MOST_IN_CODE, RATE_OF_RANDOM_WEIGHTS, Subbit
 from subbit.objectives import find_objective
 from subbit.runtime.folder import RunFolder
 from subbit.runtime.run import run_job
@@ -87,7 +88,7 @@ def test_a_budget_for_the_whole_network_is_met_by_more_bits() -> None:
     method = made(bytes=4_000)
     assert method.map.size == sum(most_values(method.task, "random")), "the case is one with a value for each weight"
     codec = method.up_parts()[0].codec
-    assert isinstance(codec, Eden)
+    assert isinstance(codec, Trellis)
     assert codec.bits > 1
     assert 0.98 * 4_000 <= per_client_and_round(bytes=4_000, rounds=2) <= 4_000
 
@@ -112,7 +113,8 @@ def test_more_values_and_a_larger_rate_where_there_are_no_classes() -> None:
     method = Workplace(problem, settings(method="subbit", clients=6)).method("main")
     texts = Subbit(settings(method="subbit").parameters, replace(method.task, objective=find_objective("language")))
     assert [each.map.moves for each in (method, texts)] == [8_192 + 1_024, 14_336 + 1_024]
-    assert [each.trainer.local.rate for each in (method, texts)] == [0.0025, 0.02]
+    assert [each.trainer.local.rate for each in (method, texts)] == [0.0025, 0.01]
+    assert [each.trainer.local.schedule for each in (method, texts)] == ["cosine", "constant"]
 
 
 def test_random_weights_are_trained_themselves() -> None:
@@ -130,6 +132,28 @@ def test_random_weights_are_trained_themselves() -> None:
     assert (random.trainer.local.rate, trained.trainer.local.rate) == (RATE_OF_RANDOM_WEIGHTS, 0.0025)
     assert (random.trainer.local.guard, trained.trainer.local.guard) == (True, "start"), "random weights are no refuge"
     assert (random.trainer.local.calibrate, trained.trainer.local.calibrate) == (False, True)
+
+
+def test_more_values_than_the_trellis_code_is_quick_for_go_through_eden() -> None:
+    wide = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(64, 1_000), torch.nn.ReLU(), torch.nn.Linear(1_000, 10)
+    )
+    few, many = (
+        Workplace(digits_problem(module, PARTS), settings(method="subbit", clients=6)).method("main")
+        for module in (mlp(64), wide)
+    )
+    assert isinstance(many, Subbit)
+    assert many.map.moves > MOST_IN_CODE
+    codecs = [[part[0].codec for part in (each.up_parts(), each.down_parts())] for each in (few, many)]
+    assert [[type(codec) for codec in both] for both in codecs] == [[Trellis, Trellis], [Eden, Eden]]
+    chosen = settings(method="subbit", clients=6, codec="trellis", memory=6, down_codec="trellis", down_memory=6)
+    asked = Workplace(digits_problem(wide, PARTS), chosen).method("main")
+    assert [type(part[0].codec) for part in (asked.up_parts(), asked.down_parts())] == [Trellis, Trellis]
+
+
+def test_other_methods_do_not_choose_a_schedule() -> None:
+    with pytest.raises(ConfigError, match="schedule=auto: this method does not choose"):
+        Workplace(digits_problem(mlp(64), PARTS), settings(method="fedavg", schedule="auto", clients=6)).method("main")
 
 
 def test_random_weights_within_a_budget_move_in_groups() -> None:

@@ -81,6 +81,18 @@ def test_the_gradient_is_the_transpose(seed: int, count: int) -> None:
     assert float(change @ slope) == pytest.approx(float(values @ back), rel=1e-3, abs=1e-3)
 
 
+def test_evened_directions_move_weak_responses_further() -> None:
+    """Norms 4 and 1: a usual one is sqrt(8.5), and the lengths become the geometric means with it."""
+    matrix = torch.diag(torch.tensor([4.0, 1.0]))
+    found = find_directions(matrix, 2, 1)
+    usual = 8.5**0.5
+    assert found.norms.tolist() == pytest.approx([4, 1], rel=1e-2), "two steps of power iteration"
+    assert found.evened().left.norm(dim=0).tolist() == pytest.approx(
+        [(norm * usual) ** 0.5 for norm in found.norms.tolist()], rel=1e-5
+    )
+    torch.testing.assert_close(found.evened().right, found.right)
+
+
 def test_rounding_of_another_machine_changes_next_to_nothing() -> None:
     """Equal singular values leave singular vectors open; here they are found from a start that all machines share."""
     generator = torch.Generator().manual_seed(5)

@@ -52,6 +52,7 @@ class Trainer:
     def __init__(self, task: Task, local: Local, bound: BoundMap) -> None:
         self.task, self.local, self.map = task, local, bound
         require(local.rate >= 0, f"learning_rate={local.rate}: needs a number from 0 up")  # Words are rejected.
+        require(local.schedule != "auto", "schedule=auto: this method does not choose; use constant or cosine")
         refuse_pieces(task, local.micro_batch)
         require(local.guard != "start" or bound.relative, "guard=start: needs map=subspace, whose zero is the start")
         # Asked in every step, and most maps leave any vector as it is.

@@ -54,8 +54,8 @@ class Local:
     networks."""
     warmup_rounds: int = 0
     """The learning rate rises linearly over this many first rounds of the run."""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """`cosine`: the learning rate falls to nearly zero over the rounds of the run."""
+    schedule: Literal["auto", "constant", "cosine"] = "constant"
+    """`cosine`: the learning rate falls to nearly zero over the rounds of the run. `auto`: for methods that choose."""
     schedule_every: Literal["round", "step"] = "round"
     """When the learning rate changes: between rounds, or in every step."""
     guard: bool | Literal["start"] = False

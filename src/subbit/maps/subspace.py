@@ -13,7 +13,8 @@ Yosinski, ICLR 2018; Aghajanyan, Gupta, Zettlemoyer, ACL 2021). s is the root me
 unit of z means the same on every network: a step of 0.01 moves every weight by 1% of what is usual in its layer.
 
 With `rotate`, there are as many values as the layers have places for, and in every round others of them move, the
-strongest first, see `subbit.maps.taking_turns`.
+strongest first, see `subbit.maps.taking_turns`. Among so many are directions to which a layer hardly responds; there a
+unit moves more than itself (`Directions.evened`).
 
 The head has values of its own in either case, one for each weight if they are few, else as with `basis=random`.
 """
@@ -137,7 +138,8 @@ class Subspace(BoundMap):
 
     def _mixings(self) -> Iterator[Mixing]:
         first = 0
-        for rows, found, places in self._own:
+        for rows, own, places in self._own:
+            found = own if self._rotation is None else own.evened()
             yield place_mixing(rows, slice(first, first + len(places)), found, places)
             first += len(places)
 

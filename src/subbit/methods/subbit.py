@@ -3,7 +3,7 @@
 Our own method; docs/flagship.md has the experiments behind it.
 
     weights  W = W0 (1 + V R V')  V: the inputs that a layer uses most; z: all values of R, and the head's own
-    client   trains z by Adam for three epochs from the z it received: z_k. The rate falls to zero over the rounds
+    client   trains z by Adam for three epochs from the z it received: z_k
              If z_k raises the loss on its own examples, its step is halved (`guard`)
     up       E(z_k - z), E: a trellis code at one bit a value, with a rotation of its own for every client and round
     server   z <- z + mean_k E(z_k - z)
@@ -51,9 +51,9 @@ CODE = Trellis(bits=1.0, memory=12)
 MOST_IN_CODE = 2**16
 """Values that are encoded in a twentieth of a second; for more, EDEN."""
 DIMENSIONS = SubspaceMap(basis="own", dimensions="auto", rotate="auto")
-RATE, RATE_WITHOUT_CLASSES, RATE_IN_TURNS = 0.0025, 0.005, 0.02
+RATE, RATE_WITHOUT_CLASSES, RATE_IN_TURNS = 0.0025, 0.005, 0.01
 """A network with classes ended lower at the larger rates, a language model better: see the runs in docs/flagship.md.
-Values that take turns have one round for their way."""
+Values that take turns have a round or two for their way."""
 RATE_OF_RANDOM_WEIGHTS = 0.001
 """Of the weights themselves."""
 
@@ -62,10 +62,11 @@ RATE_OF_RANDOM_WEIGHTS = 0.001
 class SubbitParameters:
     map: SubspaceMap = DIMENSIONS
     local: LocalWeights = LocalWeights(
-        epochs=3, batch_size=32, learning_rate="auto", schedule="cosine", guard="start", calibrate=True
+        epochs=3, batch_size=32, learning_rate="auto", schedule="auto", guard="start", calibrate=True
     )
-    """`learning_rate=auto`: 0.0025; 0.005 where there are no classes, and 0.02 for a language model, whose values
-    take turns. For a network with random weights 0.001, of the weights themselves."""
+    """`learning_rate=auto`: 0.0025; 0.005 where there are no classes, and 0.01 for a language model, whose values
+    take turns. For a network with random weights 0.001, of the weights themselves. `schedule=auto`: cosine, and
+    constant where values take turns: those whose turn comes late need their steps, too."""
     up: VectorUp = VectorUp(codec=CODE)
     down: VectorDown = VectorDown(codec=CODE)
     """A trellis code with memory=12, both ways; EDEN where more than 65,536 values move in a round."""
@@ -116,7 +117,8 @@ class Subbit(Method[SubbitParameters]):
             bound = parameters.map.bind(task)
             rate = RATE_IN_TURNS if bound.moves < bound.size else RATE_WITHOUT_CLASSES
             rate = RATE if task.objective.labels_are_classes else rate
-        parameters = replace(parameters, local=settled(parameters.local, rate, task))
+        turns = bound.moves < bound.size
+        parameters = replace(parameters, local=settled(parameters.local, rate, turns, task))
         if bound.moves > MOST_IN_CODE:
             parameters = replace(parameters, up=quick(parameters.up), down=quick(parameters.down))
         super().__init__(parameters, task)
@@ -125,11 +127,13 @@ class Subbit(Method[SubbitParameters]):
         self.exchange = VectorExchange(task, parameters, self.map)
 
 
-def settled(local: LocalWeights, rate: float, task: Task) -> LocalWeights:
+def settled(local: LocalWeights, rate: float, turns: bool, task: Task) -> LocalWeights:
     """With what `auto` stands for. Random weights know nothing that clients could forget: they are no start to go back
     to, and what each client has to say counts in full."""
     if local.learning_rate == "auto":
         local = replace(local, learning_rate=rate)
+    if local.schedule == "auto":
+        local = replace(local, schedule="constant" if turns else "cosine")
     return local if task.pretrained else replace(local, guard=bool(local.guard), calibrate=False)
 
 

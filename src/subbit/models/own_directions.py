@@ -10,7 +10,8 @@ leave that open, and machines would disagree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,6 +24,8 @@ from subbit.core.devices import host
 ITERATIONS = 2
 MOST_DIRECTIONS = 128
 """Of one matrix."""
+LEAST_NORM = 1e-3
+"""Of a direction in use, relative to a usual one."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,13 @@ class Directions:
     """V', [directions, inputs]."""
     norms: NDArray[np.float64]
     """How strongly it responds to each: |W0 v|."""
+
+    def evened(self) -> Directions:
+        """With longer steps in the directions to which it responds weakly: |W0 v| becomes its geometric mean with that
+        of a usual direction."""
+        usual = math.sqrt(float(np.mean(np.square(self.norms))))
+        factors = np.sqrt(usual / np.maximum(self.norms, LEAST_NORM * usual))
+        return replace(self, left=self.left * torch.from_numpy(factors.astype(np.float32)).to(self.left.device))
 
 
 @dataclass(frozen=True)
