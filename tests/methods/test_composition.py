@@ -75,7 +75,7 @@ def test_one_client_that_says_everything_is_local_training_whatever_goes_up() ->
         ({"method": "deltamask", "down_codec": "eden"}, "probabilities go down"),
         ({"method": "fedavg", "map": "mask", "regulariser": "moon"}, "map=weights"),
         ({"method": "fedavg", "map": "mask", "privacy": "run"}, "map=weights"),
-        ({"method": "fedavg", "learning_rate": "auto"}, "needs a number"),
+        ({"method": "lg-fedavg", "learning_rate": "auto"}, "needs a number"),
         ({"method": "fedavg", "codec": "topk", "whole": True}, "error_feedback is for changes"),
         ({"method": "fedavg", "aggregator": "beta"}, "aggregator='beta'"),
         ({"method": "fedavg", "whole": True, "clip_norm": 1.0}, "clip_norm is for changes"),

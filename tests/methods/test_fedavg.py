@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from subbit.methods.fedavg import RATE, RATE_OF_PRETRAINED
 from subbit.methods.method import Turn
+from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from tests.problems import conv_net, digits_problem, mlp, settings
 
@@ -87,3 +92,23 @@ def test_the_lda_head_does_not_depend_on_who_holds_which_example() -> None:
     together = fitted([np.arange(240)])
     apart = fitted([np.arange(0, 100), np.arange(100, 110), np.arange(110, 240)])
     assert np.allclose(together, apart, rtol=1e-3, atol=1e-3)
+
+
+def test_auto_is_careful_with_weights_that_were_trained() -> None:
+    def rate(pretrained: bool, **words: Any) -> float:
+        problem = replace(digits_problem(mlp(16)), pretrained=pretrained)
+        method = Workplace(problem, settings(method="fedavg", **words)).method("main")
+        return float(method.trainer.local.rate)  # type: ignore[attr-defined]
+
+    assert (rate(True), rate(False)) == (RATE_OF_PRETRAINED, RATE)
+    assert rate(True, optimizer="adamw") == RATE_OF_PRETRAINED
+    assert rate(True, optimizer="sgd") == RATE, "its first steps are as long as the gradient"
+    assert rate(True, select="head") == RATE, "the rest stays as it is"
+    assert rate(True, map="mask") == RATE, "scores are no weights"
+    assert rate(True, learning_rate=0.3) == 0.3
+
+
+def test_careful_steps_still_learn() -> None:
+    problem = replace(digits_problem(mlp(16)), pretrained=True)
+    summary = run_job(problem, settings(method="fedavg", rounds=30, epochs=5, batch_size=8, evaluate_every=30)).summary
+    assert summary["loss"] < summary["loss_before"]

@@ -33,8 +33,8 @@ from subbit.runtime.workplace import Workplace
 from tests.problems import Scaled
 
 Losses = NDArray[np.float64]
-RANDOM = {"bnn", "fedavg", "fedpm", "hidenseek", "klms", "topk", "zampling"}
-"""Papers that start from random weights."""
+RANDOM = {"bnn", "drive", "eden", "fedavg", "fedpm", "fedprox", "hidenseek", "klms", "moon", "qsgd", "topk", "zampling"}
+"""Papers that start from random weights. Those that train them are careful with pre-trained ones: `test_fedavg`."""
 CENTRAL = {"edge-popup", "supermask"}
 """The same, and one client has all the data. Personal methods are known by their attribute; all others fine-tune."""
 ROUNDS = {"deepreduce": 5, "fedmask": 4, "threshold-mask": 4}
