@@ -111,4 +111,4 @@ def test_auto_is_careful_with_weights_that_were_trained() -> None:
 def test_careful_steps_still_learn() -> None:
     problem = replace(digits_problem(mlp(16)), pretrained=True)
     summary = run_job(problem, settings(method="fedavg", rounds=30, epochs=5, batch_size=8, evaluate_every=30)).summary
-    assert summary["loss"] < summary["loss_before"]
+    assert summary["accuracy"] > summary["accuracy_before"] + 0.2
