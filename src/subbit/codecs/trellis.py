@@ -63,6 +63,7 @@ class Trellis(Codec[Vector]):
 
     bits: float = 1.0
     memory: int = 10
+    """The sender compares 2^memory paths: with more the error is smaller and encoding takes longer."""
     nearest: bool = field(default=False, repr=False)
     """Use the scale with the smallest error, which is biased. Affects only the sender, so it is not part of the name.
     """
