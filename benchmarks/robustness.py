@@ -160,7 +160,7 @@ def problem_of(settings: Settings) -> Problem:
 def robust_keys(method: str) -> dict[str, Any]:
     """Options that turn on robust aggregation, if the method has it."""
     tables = Tables(find_method(method).Parameters, find_method(method).words)
-    if method == "subbit-masks":
+    if method == "sparse-masks":
         return {"aggregator": "agreement", "trim": TRIM}
     if tables.knows("trim"):  # Methods that count bits can trim the counts.
         return {"trim": TRIM}

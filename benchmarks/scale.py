@@ -138,7 +138,7 @@ def in_process(words: Sequence[str], killed: bool = False) -> dict[str, Any]:
 
 def by_clients(rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for method in ("subbit-masks", "topk"):
+    for method in ("sparse-masks", "topk"):
         rows = {}
         with tempfile.TemporaryDirectory(prefix="subbit-scale-") as scratch:
             for clients in (A_ROUND, 1000):

@@ -3,7 +3,7 @@
     python benchmarks/score_gradients.py > benchmarks/results/score-gradients.json     (data: make arena-data)
 
 Uses one batch of each of the first clients of the arena's job vision, at the initial scores and with the head that the
-run fits. `docs/subbit-masks.md` shows the numbers (benchmarks/render_subbit_masks.py).
+run fits. `docs/sparse-masks.md` shows the numbers (benchmarks/render_sparse_masks.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from subbit.arena.jobs import read_job
 from subbit.core.randomness import derive_key
-from subbit.methods.subbit_masks import SubbitMasks
+from subbit.methods.sparse_masks import SparseMasks
 from subbit.runtime.engines import InProcess
 from subbit.runtime.problem import build_problem
 from subbit.runtime.round import Cohort, ServerState, run_round
@@ -26,14 +26,14 @@ from subbit.runtime.workplace import Workplace
 from subbit.wire.ledger import Ledger
 
 JOB = Path(__file__).parent.parent / "experiments" / "arena" / "vision.toml"
-METHOD = "subbit-masks:select=last 5 blocks: weights"
+METHOD = "sparse-masks:select=last 5 blocks: weights"
 CLIENTS, BATCH = 12, 16
 
 
 def gradients(workplace: Workplace) -> Tensor:
     """[clients, positions]: the gradient of the scores on one batch of each client."""
     method = workplace.method("main")
-    assert isinstance(method, SubbitMasks)
+    assert isinstance(method, SparseMasks)
     flat = method.task.flat
     scores = torch.from_numpy(np.asarray(method.start()["scores"]))
     flat.training_mode()
@@ -57,7 +57,7 @@ def cosine(left: Tensor, right: Tensor) -> float:
 def main() -> None:
     settings = read_job(JOB).resolve(METHOD, ["workers=1"])
     workplace = Workplace(build_problem(settings.run), settings)
-    assert isinstance(workplace.method("main"), SubbitMasks)
+    assert isinstance(workplace.method("main"), SparseMasks)
     state = ServerState("head", 0, workplace.method("head").start())
     cohort = Cohort(workplace.problem.clients_with_data(), quorum=1.0)
     run_round(workplace.method("head"), state, InProcess(workplace, 1), Ledger(), cohort)

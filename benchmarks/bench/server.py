@@ -46,7 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
     "deltamask paper": {"method": "deltamask", "preset": "paper"},
     "fedpm": {"method": "fedpm"},
     "fedpm packed": {"method": "fedpm", "codec": "packed"},
-    "subbit-masks": {"method": "subbit-masks"},
+    "sparse-masks": {"method": "sparse-masks"},
 }
 HEADLINE = "deltamask"
 DISTINCT, ROUNDS = 3, 3

@@ -183,7 +183,7 @@ def test_a_mask_over_a_fitted_head_is_refused() -> None:
 @pytest.mark.parametrize(
     ("weights", "factor"), [("auto", math.sqrt(2)), ("signed", math.sqrt(2)), ("signed-e", math.e), ("keep", None)]
 )
-@pytest.mark.parametrize("method", ["fedpm", "deltamask", "threshold-mask", "subbit-masks"])
+@pytest.mark.parametrize("method", ["fedpm", "deltamask", "threshold-mask", "sparse-masks"])
 def test_masks_are_over_signed_constants_unless_the_weights_are_worth_keeping(
     method: str, weights: str, factor: float | None
 ) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.problems import conv_net, digits_problem, mlp, settings, small_vit
 from torch import nn
 
+from subbit.maps.layer_scales import layer_scales
 from subbit.maps.spans import Span
-from subbit.maps.subspace import Subspace, SubspaceMap, layer_scales
+from subbit.maps.subspace import Subspace, SubspaceMap
 from subbit.models.device_projection import DeviceProjection
 from subbit.models.sparse_matrix import SignProjection
 from subbit.runtime.run import run_job

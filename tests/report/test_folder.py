@@ -27,7 +27,7 @@ PARTS = [list(range(start, start + 40)) for start in range(0, 240, 40)]
 
 def chosen(folder: Path, name: str = "a", **values: Any) -> Settings:
     """A method whose clients keep something, two of six in a round."""
-    job = {"method": "subbit-masks", "clients": 6, "participation": 0.34, "rounds": 4, **values}
+    job = {"method": "sparse-masks", "clients": 6, "participation": 0.34, "rounds": 4, **values}
     return settings(**job, folder=str(folder), name=name)
 
 
@@ -143,8 +143,8 @@ os._exit(9)
 
 def test_names_that_nobody_gave_do_not_collide(tmp_path: Path) -> None:
     made = [RunFolder.create(chosen(tmp_path, "auto"), "") for _ in range(3)]
-    assert [folder.path.name for folder in made] == ["subbit-masks-1", "subbit-masks-2", "subbit-masks-3"]
-    assert RunFolder.open(made[1].path).settings.run.name == "subbit-masks-2"
+    assert [folder.path.name for folder in made] == ["sparse-masks-1", "sparse-masks-2", "sparse-masks-3"]
+    assert RunFolder.open(made[1].path).settings.run.name == "sparse-masks-2"
 
 
 def test_what_a_run_left_that_was_killed_before_it_began_is_no_obstacle(tmp_path: Path) -> None:

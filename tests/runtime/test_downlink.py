@@ -26,7 +26,7 @@ PARTS = [np.arange(start, start + 40) for start in range(0, 240, 40)]
 
 
 def job(**values: Any) -> Any:
-    return settings(method="subbit-masks", clients=6, participation=0.34, rounds=6, **values)
+    return settings(method="sparse-masks", clients=6, participation=0.34, rounds=6, **values)
 
 
 def rounds(count: int) -> tuple[Workplace, ServerState, Ledger]:

@@ -22,10 +22,11 @@ def print_summary(summary: dict[str, Any], folder: Path) -> None:
     table.add_column(justify="right", overflow="fold")
     name = summary.get("score_name", "accuracy")
     score = "score" if "score" in summary else "accuracy"  # Runs of earlier versions only have accuracies.
-    for network in ("expected", "sampled", "thresholded"):
+    several = ("expected", "sampled", "thresholded", "masked", "trained")
+    for network in several:
         if f"{score}_{network}" in summary:
             table.add_row(f"{name}, {network} network", f"{summary[f'{score}_{network}']:.4f}")
-    if f"{score}_expected" not in summary:
+    if not any(f"{score}_{network}" in summary for network in several):
         table.add_row(name, f"{summary[score]:.4f}")
     start = "before (head alone)" if name == "accuracy" else "before"
     table.add_row(f"{name} {start}", f"{summary[f'{score}_before']:.4f}")

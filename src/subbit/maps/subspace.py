@@ -16,6 +16,8 @@ With `rotate`, there are as many values as the layers have places for, and in ev
 strongest first, see `subbit.maps.taking_turns`. Among so many are directions to which a layer hardly responds; there a
 unit moves more than itself (`Directions.evened`).
 
+With `masked` the result is a mask: see `subbit.models.mask_rounding`. Clients train the network that it gives.
+
 The head has values of its own in either case, one for each weight if they are few, else as with `basis=random`.
 """
 
@@ -33,16 +35,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subbit.codecs import Vector
-from subbit.core.devices import host
 from subbit.core.randomness import derive_key
 from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.maps.bound import BoundMap
+from subbit.maps.layer_scales import layer_scales
 from subbit.maps.spans import directions, find_spans, share_widths, values_at_once
 from subbit.maps.taking_turns import OCTAVE, Rotation, strengths_of
+from subbit.models.mask_rounding import rounded
 from subbit.models.own_directions import Directions, Mixing, find_directions, place_mixing, share_values
-from subbit.models.subspaced import Piece, Subspaced, place_piece
+from subbit.models.subspaced import Piece, Rounding, Subspaced, place_piece
 from subbit.models.task import Task, Turn
+
+TRAINED, MASKED = "trained", "masked"
 
 
 @register("map", "subspace")
@@ -62,11 +67,15 @@ class SubspaceMap:
     rotate: bool | Literal["auto"] = False
     """In every round others of all values outside the head move, `dimensions` at a time; needs basis=own. `auto`: for
     language models, with basis=own."""
+    masked: bool = False
+    """The result is a mask: every matrix outside the head is its start with some weights left out, those that make it
+    respond most like the trained one. Biases, norms and the head stay as trained. Needs basis=own."""
 
     def __post_init__(self) -> None:
         enough = self.dimensions == "auto" or self.dimensions >= 1
         require(enough, f"dimensions={self.dimensions}: needs at least 1, or auto")
         require(self.rotate is not True or self.basis == "own", "rotate: needs basis=own, where values are many")
+        require(not self.masked or self.basis == "own", "masked: needs basis=own, which tells what a layer responds to")
         require(self.head_dimensions >= 1, f"head_dimensions={self.head_dimensions}: needs at least 1")
 
     def default_selection(self, blocks: int, pretrained: bool) -> str:
@@ -84,6 +93,9 @@ class Subspace(BoundMap):
         self.task, self.piece = task, piece
         self._spans, self._widths = find_spans(task, piece.basis), share_widths(piece, task)
         self.size = sum(self._widths)
+        if piece.masked:
+            self.networks, self.primary = (MASKED, TRAINED), MASKED
+            self.frozen = task.flat.initial
         pool, at_once = self._widths[0] + self._widths[1], values_at_once(piece, task)
         if at_once < pool:
             self._rotation = Rotation(self._strengths(), at_once, self._widths[2], derive_key(task.seed, "rotation"))
@@ -169,32 +181,40 @@ class Subspace(BoundMap):
         found += [strengths_of(scales[run].astype(np.float64)) for run in self._spans[1].runs]
         return np.concatenate(found)
 
+    def received(self, vector: Vector) -> Tensor:
+        trained = super().received(vector)
+        if self.piece.masked:
+            self._follow_rounding(vector)
+        return trained
+
+    def _follow_rounding(self, vector: Vector) -> None:
+        """Train what will be used: what becoming a mask changes in the weights stays during the turn. All clients of a
+        process receive the same vector."""
+        known, flat = self.network.rounding, self.task.flat
+        values = flat.place(vector.copy())
+        if known is not None and torch.equal(known.at, values):
+            return
+        self.network.rounding = None
+        weights = torch.empty_like(flat.initial)
+        self.network.write(values, weights, 0)
+        change = -weights
+        self._round(weights)
+        self.network.rounding = Rounding(values, change.add_(weights))
+
     def start(self) -> Vector:
         return np.zeros(self.size, dtype=np.float32)
 
     def write(self, vector: Vector, network: str, key: int) -> None:
         values = self.task.flat.place(np.require(vector, requirements="W"))
+        self.network.rounding = None
         self.network.write(values, self.task.flat.weights, key)
+        if network == MASKED:
+            self._round(self.task.flat.weights)
 
-
-def layer_scales(task: Task) -> NDArray[np.float32]:
-    """For every weight the root mean square of its tensor.
-
-    A bias, which may be zero, has at least the scale of what else its layer has; zeros without company that of the
-    whole network.
-    """
-    flat, module = task.flat, task.flat.module
-    found = np.empty(flat.template.size, dtype=np.float32)
-    whole = _root_mean_square(flat.initial)
-    tensors = zip(flat.template.names, flat.template.views(flat.initial), flat.template.offsets, strict=True)
-    for name, values, offset in tensors:
-        scale = _root_mean_square(values)
-        if values.dim() < 2 or scale == 0:
-            owner = module.get_submodule(name.rpartition(".")[0])
-            scale = max(scale, *(_root_mean_square(other) for other in owner.parameters(recurse=False)))
-        found[offset : offset + values.numel()] = scale or whole
-    return found
-
-
-def _root_mean_square(values: torch.Tensor) -> float:
-    return float(np.sqrt(np.mean(np.square(host(values.detach()), dtype=np.float64)))) if values.numel() else 0.0
+    def _round(self, weights: Tensor) -> None:
+        """Every matrix that moves becomes its start times a mask."""
+        template, moving = self.task.flat.template, {rows.start for rows, _, _ in self._own}
+        pairs = zip(template.views(self.task.flat.initial), template.views(weights), strict=True)
+        for offset, (start, matrix) in zip(template.offsets, pairs, strict=True):
+            if offset in moving:
+                matrix.copy_(rounded(start, matrix))

@@ -1,6 +1,6 @@
-"""Flips with a control variate: the first version of `subbit-masks`, kept as its baseline.
+"""Flips with a control variate: the first version of `sparse-masks`, kept as its baseline.
 
-DeltaMask with three changes that cost nothing on the wire (docs/subbit-masks.md):
+DeltaMask with three changes that cost nothing on the wire (docs/sparse-masks.md):
 
     held   theta on a grid, the same on all sides, bit for bit
     down   the new grid values given the old ones, entropy-coded
@@ -145,7 +145,7 @@ class ControlledFlips(Method[ControlledFlipsParameters]):
     name = "controlled-flips"
     title = "Flips of masks, averaged against a control variate"
     paper = "ours"
-    citation = "this library, docs/subbit-masks.md"
+    citation = "this library, docs/sparse-masks.md"
     sends_up = "flips of the mask, each coded with the chance that it had"
     sends_down = "mask probabilities on a grid, entropy-coded given the last broadcast"
     Parameters = ControlledFlipsParameters

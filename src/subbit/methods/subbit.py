@@ -41,6 +41,7 @@ from subbit.maps.spans import most_values, rotates, share_widths
 from subbit.maps.subspace import SubspaceMap
 from subbit.maps.weights import WeightMap
 from subbit.methods.method import Method
+from subbit.methods.variants import Variant
 from subbit.models.task import Task
 
 HEAD_SHARE = 3
@@ -56,6 +57,8 @@ RATE, RATE_WITHOUT_CLASSES, RATE_IN_TURNS = 0.0025, 0.005, 0.01
 Values that take turns have a round or two for their way."""
 RATE_OF_RANDOM_WEIGHTS = 0.001
 """Of the weights themselves."""
+RATE_OF_RANDOM_MASKS = 0.01
+"""A mask on random weights has far to go."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +113,14 @@ class Subbit(Method[SubbitParameters]):
             budget = parameters.run_bytes // max(task.participants * task.rounds, 1)  # rounds=0 only fits the head.
         if budget is not None:
             parameters = within_budget(parameters, budget, task)
-        if parameters.map.dimensions == "auto" and not task.pretrained:
+        if parameters.map.dimensions == "auto" and not parameters.map.masked and not task.pretrained:
             bound: BoundMap = WeightMap().bind(task)
             rate = RATE_OF_RANDOM_WEIGHTS
         else:
             bound = parameters.map.bind(task)
             rate = RATE_IN_TURNS if bound.moves < bound.size else RATE_WITHOUT_CLASSES
             rate = RATE if task.objective.labels_are_classes else rate
+            rate = rate if task.pretrained or not parameters.map.masked else RATE_OF_RANDOM_MASKS
         turns = bound.moves < bound.size
         parameters = replace(parameters, local=settled(parameters.local, rate, turns, task))
         if bound.moves > MOST_IN_CODE:
@@ -167,3 +171,16 @@ def within_budget(parameters: SubbitParameters, budget: int, task: Task) -> Subb
         up=replace(parameters.up, codec=spending.up),
         down=replace(parameters.down, codec=spending.down),
     )
+
+
+SUBBIT_MASKS = Variant(
+    Subbit,
+    name="subbit-masks",
+    title="subbit-masks: a mask on the start, from a few values",
+    citation="this library, docs/subbit-masks.md",
+    sends_up=Subbit.sends_up,
+    words={"masked": True},
+    presets=Subbit.presets,
+    paper="ours",
+)
+"""Every machine finds the mask from the values that it has: it is not sent."""

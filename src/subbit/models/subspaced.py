@@ -53,6 +53,21 @@ class Piece:
         out[self.columns].add_(found)
 
 
+@dataclass(frozen=True)
+class Rounding:
+    """What rounding the weights at one vector changed in them."""
+
+    at: Tensor
+    change: Tensor
+
+    def add(self, values: Tensor, weights: Tensor) -> None:
+        """weights += change, in proportion to how far the values go from the start in the same direction: at the start
+        itself there is nothing to round."""
+        length = torch.dot(self.at, self.at)
+        if length > 0:
+            weights.add_(self.change * (torch.dot(self.at, values) / length))
+
+
 class Subspaced(Reparametrisation):
     """w = start + P z. The start is only read, at every use: a fitted head is written into it later."""
 
@@ -60,12 +75,16 @@ class Subspaced(Reparametrisation):
         self.start, self.pieces, self.size = start, pieces, size
         self.moving: Tensor | None = None
         """Places of the values that move in this turn; the gradient of the others is zero."""
+        self.rounding: Rounding | None = None
+        """Taken as given by the gradient."""
 
     def write(self, trained: Tensor, weights: Tensor, key: int) -> None:
         with torch.no_grad():
             weights.copy_(self.start)
             for piece in self.pieces:
                 piece.add(trained.detach(), weights)
+            if self.rounding is not None:
+                self.rounding.add(trained.detach(), weights)
 
     def pull_back(self, gradient: Tensor, trained: Tensor, out: Tensor) -> None:
         out.zero_()

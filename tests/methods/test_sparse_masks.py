@@ -1,4 +1,4 @@
-"""subbit-masks against numbers derived by hand: what is sent, what waits, what the budget buys."""
+"""sparse-masks against numbers derived by hand: what is sent, what waits, what the budget buys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from subbit.config.resolve import resolve, write_toml
 from subbit.core.errors import ConfigError, PayloadError
 from subbit.exchange.important import ImportantUp, ternary
 from subbit.methods.method import Turn
-from subbit.methods.subbit_masks import SubbitMasks
+from subbit.methods.sparse_masks import SparseMasks
 from subbit.runtime.run import run_job
 from subbit.runtime.workplace import Workplace
 from subbit.wire.frame import HEADER_BYTES
@@ -25,9 +25,9 @@ from tests.problems import digits_problem, mlp, settings
 ROOT = Path(__file__).parents[2]
 
 
-def made(**values: object) -> SubbitMasks:
-    method = Workplace(digits_problem(mlp(64)), settings(method="subbit-masks", **values)).method("main")
-    assert isinstance(method, SubbitMasks)
+def made(**values: object) -> SparseMasks:
+    method = Workplace(digits_problem(mlp(64)), settings(method="sparse-masks", **values)).method("main")
+    assert isinstance(method, SparseMasks)
     return method
 
 
@@ -122,24 +122,24 @@ def test_a_budget_goes_where_the_divergence_is_largest() -> None:
 
 def test_a_budget_that_holds_no_message_is_refused() -> None:
     with pytest.raises(ConfigError, match="bits_per_round=100: needs at least"):
-        settings(method="subbit-masks", bits_per_round=100)
+        settings(method="sparse-masks", bits_per_round=100)
 
 
 def test_learning_rate_zero_sends_headers_and_moves_nothing() -> None:
-    result = run_job(digits_problem(), settings(method="subbit-masks", learning_rate=0.0)).summary
+    result = run_job(digits_problem(), settings(method="sparse-masks", learning_rate=0.0)).summary
     assert result["uplink_bytes"] == 6 * HEADER_BYTES
-    again = run_job(digits_problem(), settings(method="subbit-masks", learning_rate=0.0, rounds=4)).summary
+    again = run_job(digits_problem(), settings(method="sparse-masks", learning_rate=0.0, rounds=4)).summary
     assert again["accuracy_expected"] == result["accuracy_expected"]
 
 
-def accumulated(method: SubbitMasks, *payloads: np.ndarray, round_number: int = 0) -> object:
+def accumulated(method: SparseMasks, *payloads: np.ndarray, round_number: int = 0) -> object:
     accumulator, view = method.accumulator(), method.open(method.exchange.changes.first(), 0)
     for client, payload in enumerate(payloads):
         method.accumulate(accumulator, view, {"changes": payload}, 1, round_number, client)
     return accumulator
 
 
-def at(method: SubbitMasks, places: object, value: float) -> np.ndarray:
+def at(method: SparseMasks, places: object, value: float) -> np.ndarray:
     vector = np.zeros(method.size, np.float32)
     vector[places] = value
     return vector
@@ -203,7 +203,7 @@ def test_honest_clients_are_never_refused(options: dict[str, object]) -> None:
     """Also at a rate at which every step throws scores from one end to the other, and residuals pile up."""
     problem = digits_problem(mlp(64))
     for rate in (1.0, 30.0):
-        summary = run_job(problem, settings(method="subbit-masks", rounds=5, learning_rate=rate, **options)).summary
+        summary = run_job(problem, settings(method="sparse-masks", rounds=5, learning_rate=rate, **options)).summary
         assert summary["failed_clients"] == 0, summary["failures"]
 
 
@@ -261,7 +261,7 @@ def test_the_trimmed_mean_moves_no_place_that_only_liars_name() -> None:
 
 
 def test_an_aggregator_that_drops_too_much_is_refused() -> None:
-    for name in ("subbit-masks", "controlled-flips"):
+    for name in ("sparse-masks", "controlled-flips"):
         with pytest.raises(ConfigError, match=r"trim=0\.5: needs a share"):
             settings(method=name, aggregator="trimmed", trim=0.5)
 
@@ -269,13 +269,13 @@ def test_an_aggregator_that_drops_too_much_is_refused() -> None:
 def test_keys_of_pieces_that_were_not_chosen_are_unknown() -> None:
     for words in ({"trim": 0.2}, {"aggregator": "median", "trim": 0.2}, {"optimizer": "adam", "momentum": 0.5}):
         with pytest.raises(ConfigError, match=f"unknown key '{list(words)[-1]}'"):
-            settings(method="subbit-masks", **words)
+            settings(method="sparse-masks", **words)
     with pytest.raises(ConfigError, match="there are: agreement, mean, median, trimmed"):
-        settings(method="subbit-masks", aggregator="beta")
+        settings(method="sparse-masks", aggregator="beta")
 
 
 def test_options_of_the_grid_need_no_table_but_may_name_it() -> None:
     for words in ({"step": 0.5}, {"down.step": 0.5}, {"down_step": 0.5}, {"down": {"step": 0.5}}):
-        assert settings(method="subbit-masks", **words).parameters.down.step == 0.5
-    chosen = settings(method="subbit-masks", step=0.5, deadzone=0.3)
+        assert settings(method="sparse-masks", **words).parameters.down.step == 0.5
+    chosen = settings(method="sparse-masks", step=0.5, deadzone=0.3)
     assert resolve(tomllib.loads(write_toml(chosen))) == chosen

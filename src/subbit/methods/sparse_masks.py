@@ -1,6 +1,6 @@
-"""subbit-masks: masks below one bit per parameter, both ways.
+"""sparse-masks: masks below one bit per parameter, both ways.
 
-Our own method; docs/subbit-masks.md has the experiments behind it.
+Our own method; docs/sparse-masks.md has the experiments behind it.
 
     held   the scores s on a grid, the same on all sides, bit for bit; theta = sigmoid(s)
     down   the new grid values given the old ones, entropy-coded; places that hardly moved are not updated
@@ -73,7 +73,7 @@ class ChangeAggregate:
 
 
 @dataclass(frozen=True)
-class SubbitMasksParameters:
+class SparseMasksParameters:
     map: MaskMap = MaskMap()
     local: Local = Local(optimizer=Sgd(momentum=0.0), normalise=True, learning_rate=1.0)
     """With normalised steps the learning rate is the root mean square by which one step moves the scores."""
@@ -87,7 +87,7 @@ class ScoreExchange(Exchange):
 
     changes: GridChanges
 
-    def __init__(self, task: Task, parameters: SubbitMasksParameters, bound: Mask) -> None:
+    def __init__(self, task: Task, parameters: SparseMasksParameters, bound: Mask) -> None:
         self.task, self.map, self.size = task, bound, bound.size
         self.up, self.grid, self.aggregate = parameters.up, parameters.down, parameters.aggregate
         self.changes = GridChanges(self.grid, self.size, LEVELS, "scores", self._first_scores)
@@ -166,18 +166,18 @@ class ScoreExchange(Exchange):
         self.map.write(np.asarray(state["scores"]), network, key)
 
 
-class SubbitMasks(Method[SubbitMasksParameters]):
-    name = "subbit-masks"
+class SparseMasks(Method[SparseMasksParameters]):
+    name = "sparse-masks"
     title = "Masks below one bit per parameter, both ways"
     paper = "ours"
-    citation = "this library, docs/subbit-masks.md"
+    citation = "this library, docs/sparse-masks.md"
     sends_up = "signs of the most important changes of the scores, one magnitude, entropy-coded places"
     sends_down = "scores on a grid, entropy-coded given the last broadcast"
-    Parameters = SubbitMasksParameters
+    Parameters = SparseMasksParameters
     presets: ClassVar = {"default": {}, "paper": {}}
     exchange: ScoreExchange
 
-    def __init__(self, parameters: SubbitMasksParameters, task: Task) -> None:
+    def __init__(self, parameters: SparseMasksParameters, task: Task) -> None:
         super().__init__(parameters, task)
         self.map = parameters.map.bind(task)
         self.trainer = Trainer(task, parameters.local, self.map)

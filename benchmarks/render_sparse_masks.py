@@ -1,4 +1,4 @@
-"""Write the numbers of `benchmarks/results/score-gradients.json` into docs/subbit-masks.md."""
+"""Write the numbers of `benchmarks/results/score-gradients.json` into docs/sparse-masks.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "subbit-masks.md"
+PAGE = ROOT / "docs" / "sparse-masks.md"
 RESULTS = ROOT / "benchmarks" / "results" / "score-gradients.json"
 MARKERS = re.compile(r"(<!-- gradients -->\n).*?(<!-- /gradients -->)", re.DOTALL)
 
