@@ -67,7 +67,7 @@ def test_methods_on_pre_trained_networks_are_compared_in_the_arena_alone() -> No
     assert shown == FROM_SCRATCH
 
 
-@pytest.mark.parametrize("page", ["deltamask", "flagship", "flower", "sparse-masks", "zampling"])
+@pytest.mark.parametrize("page", ["deltamask", "flagship", "flower", "sparse-masks", "subbit-masks", "zampling"])
 def test_the_tables_of_a_page_are_what_the_committed_files_say(page: str) -> None:
     namespace = runpy.run_path(str(ROOT / "benchmarks" / f"render_{page}.py".replace("-", "_")))
     text = (ROOT / "docs" / f"{page}.md").read_text()
