@@ -88,6 +88,8 @@ class SubspaceMap:
 class Subspace(BoundMap):
     relative = True
     _rotation: Rotation | None = None
+    _rounded: Vector
+    """The vector at which the network's rounding was found."""
 
     def __init__(self, piece: SubspaceMap, task: Task) -> None:
         self.task, self.piece = task, piece
@@ -190,12 +192,10 @@ class Subspace(BoundMap):
     def _follow_rounding(self, vector: Vector) -> None:
         """Train what will be used: what becoming a mask changes in the weights stays during the turn. All clients of a
         process receive the same vector."""
-        known, flat = self.network.rounding, self.task.flat
-        values = flat.place(vector.copy())
-        if known is not None and torch.equal(known.at, values):
+        if self.network.rounding is not None and np.array_equal(self._rounded, vector):
             return
-        self.network.rounding = None
-        weights = torch.empty_like(flat.initial)
+        flat, self._rounded, self.network.rounding = self.task.flat, vector.copy(), None
+        values, weights = flat.place(vector.copy()), torch.empty_like(flat.initial)
         self.network.write(values, weights, 0)
         change = -weights
         self._round(weights)

@@ -53,6 +53,10 @@ class Piece:
         out[self.columns].add_(found)
 
 
+LEAST = 1e-30
+"""A squared length that is as good as none."""
+
+
 @dataclass(frozen=True)
 class Rounding:
     """What rounding the weights at one vector changed in them."""
@@ -63,9 +67,8 @@ class Rounding:
     def add(self, values: Tensor, weights: Tensor) -> None:
         """weights += change, in proportion to how far the values go from the start in the same direction: at the start
         itself there is nothing to round."""
-        length = torch.dot(self.at, self.at)
-        if length > 0:
-            weights.add_(self.change * (torch.dot(self.at, values) / length))
+        length = torch.dot(self.at, self.at).clamp(min=LEAST)
+        weights.add_(self.change * (torch.dot(self.at, values) / length))
 
 
 class Subspaced(Reparametrisation):
