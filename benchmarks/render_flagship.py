@@ -26,6 +26,7 @@ PUBLISHED, PICTURE = ROOT / "benchmarks" / "results" / "peers.json", ROOT / "doc
 JOBS, ARENA = ROOT / "experiments" / "arena", ROOT / "benchmarks" / "results" / "arena"
 SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
 PEERS = runpy.run_path(str(Path(__file__).with_name("peers.py")))
+LORA = runpy.run_path(str(Path(__file__).with_name("beside_lora.py")))
 ABLATIONS = runpy.run_path(str(Path(__file__).with_name("ablation_tables.py")))
 OURS, FULL = "subbit", "fedavg"
 OWN = "-own"
@@ -117,7 +118,15 @@ def rendered_page(text: str) -> str:
     found["jobs"] = [standing(ARENA, job) for job in read_jobs(JOBS).values()]
     found["tried"], found["liars"] = json.loads(TRIED.read_text()), json.loads(LIARS.read_text())
     found |= peers()
-    sections = {"vitb": vitb, "arena": arena, "peers": PEERS["peers"], "liars": liars, "tried": tried}
+    found["lora"] = LORA["read_pairs"](ARENA)
+    sections = {
+        "vitb": vitb,
+        "arena": arena,
+        "beside-lora": LORA["beside_lora"],
+        "peers": PEERS["peers"],
+        "liars": liars,
+        "tried": tried,
+    }
     for name in ("ablations", "budgets"):
         found[name], sections[name] = ABLATIONS["measured"](ABLATIONS["RUNS"][name.upper()]), ABLATIONS[name]
     return str(SECTIONS["filled"](text, found, sections))
