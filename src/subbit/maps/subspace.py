@@ -40,9 +40,9 @@ from subbit.core.registry import register
 from subbit.core.values import require
 from subbit.maps.bound import BoundMap
 from subbit.maps.layer_scales import layer_scales
+from subbit.maps.masking import Masking
 from subbit.maps.spans import directions, find_spans, share_widths, values_at_once
 from subbit.maps.taking_turns import OCTAVE, Rotation, strengths_of
-from subbit.models.mask_rounding import rounded
 from subbit.models.own_directions import Directions, Mixing, find_directions, place_mixing, share_values
 from subbit.models.subspaced import Piece, Rounding, Subspaced, place_piece
 from subbit.models.task import Task, Turn
@@ -88,8 +88,9 @@ class SubspaceMap:
 class Subspace(BoundMap):
     relative = True
     _rotation: Rotation | None = None
-    _rounded: Vector
-    """The vector at which the network's rounding was found."""
+    _masking: Masking | None = None
+    _known: tuple[Vector, list[Tensor | None]] | None = None
+    """A vector and its masks."""
 
     def __init__(self, piece: SubspaceMap, task: Task) -> None:
         self.task, self.piece = task, piece
@@ -97,7 +98,6 @@ class Subspace(BoundMap):
         self.size = sum(self._widths)
         if piece.masked:
             self.networks, self.primary = (MASKED, TRAINED), MASKED
-            self.frozen = task.flat.initial
         pool, at_once = self._widths[0] + self._widths[1], values_at_once(piece, task)
         if at_once < pool:
             self._rotation = Rotation(self._strengths(), at_once, self._widths[2], derive_key(task.seed, "rotation"))
@@ -184,37 +184,40 @@ class Subspace(BoundMap):
         return np.concatenate(found)
 
     def received(self, vector: Vector) -> Tensor:
-        trained = super().received(vector)
+        """Clients train what will be used: what becoming a mask changes in the weights is part of the network."""
         if self.piece.masked:
-            self._follow_rounding(vector)
-        return trained
+            values = self.task.flat.place(vector.copy())
+            weights = self._unrounded(values)
+            change = -weights
+            self.masking.apply(self._masks(vector), weights)
+            self.network.rounding = Rounding(values, change.add_(weights))
+        return super().received(vector)
 
-    def _follow_rounding(self, vector: Vector) -> None:
-        """Train what will be used: what becoming a mask changes in the weights stays during the turn. All clients of a
-        process receive the same vector."""
-        if self.network.rounding is not None and np.array_equal(self._rounded, vector):
-            return
-        flat, self._rounded, self.network.rounding = self.task.flat, vector.copy(), None
-        values, weights = flat.place(vector.copy()), torch.empty_like(flat.initial)
+    @property
+    def masking(self) -> Masking:
+        if self._masking is None:
+            self._masking = Masking(self.task, {rows.start for rows, _, _ in self._own})
+        return self._masking
+
+    def _masks(self, vector: Vector) -> list[Tensor | None]:
+        """All clients of a process receive the same vector, and the server scores what it has just tried."""
+        if self._known is None or not np.array_equal(self._known[0], vector):
+            weights = self._unrounded(self.task.flat.place(vector.copy()))
+            self._known = vector.copy(), self.masking.find(weights)
+        return self._known[1]
+
+    def _unrounded(self, values: Tensor, out: Tensor | None = None) -> Tensor:
+        """The weights that the values stand for."""
+        weights = torch.empty_like(self.task.flat.initial) if out is None else out
+        self.network.rounding = None
         self.network.write(values, weights, 0)
-        change = -weights
-        self._round(weights)
-        self.network.rounding = Rounding(values, change.add_(weights))
+        return weights
 
     def start(self) -> Vector:
         return np.zeros(self.size, dtype=np.float32)
 
     def write(self, vector: Vector, network: str, key: int) -> None:
         values = self.task.flat.place(np.require(vector, requirements="W"))
-        self.network.rounding = None
-        self.network.write(values, self.task.flat.weights, key)
+        self._unrounded(values, self.task.flat.weights)
         if network == MASKED:
-            self._round(self.task.flat.weights)
-
-    def _round(self, weights: Tensor) -> None:
-        """Every matrix that moves becomes its start times a mask."""
-        template, moving = self.task.flat.template, {rows.start for rows, _, _ in self._own}
-        pairs = zip(template.views(self.task.flat.initial), template.views(weights), strict=True)
-        for offset, (start, matrix) in zip(template.offsets, pairs, strict=True):
-            if offset in moving:
-                matrix.copy_(rounded(start, matrix))
+            self.masking.apply(self._masks(vector), self.task.flat.weights)

@@ -1,17 +1,18 @@
 """The mask that responds most like a moved matrix: W0 * m near W, m in {0, 1}.
 
 Keeping the weights with W / W0 >= 1/2 would keep nearly all of them, since training moves weights by a few percent. But
-many small weights that are dropped together can do what W does to the inputs. So each row of m makes
+many small weights that are dropped together can do what W does to the inputs. So each row of m, which makes one output,
+makes
 
-    e H e',   e = w0 * m - w
+    e H e'  small,   e = w0 * m - w,
 
-small, where H says how much an error along each input matters. The inputs themselves are on the clients. A layer
-responds most to what it gets most, so its own start is the guide: H = (W0' W0)^1/2, scaled to a mean diagonal of 1,
-plus `RIDGE`. From m = 1 on, the bit that is visited changes if that makes the error smaller, until none does or after
-`PASSES` visits of all: the result is never farther from W than the start is.
+where H says how much an error along each pair of inputs matters. The inputs themselves are on the clients. A trained
+layer tends to respond most to what it sees most, so its own start is the guide: H = (W0' W0)^1/2, scaled to a mean
+diagonal of 1, plus `RIDGE`. From m = 1 on, the bit that is visited changes if that makes the error smaller, until none
+does or after `PASSES` visits of all: in this measure the result is never farther from W than the start is.
 
-Every machine finds the mask by itself, from weights that it knows. Decisions are made in float64; two machines that
-round differently can only disagree where both bits are as good.
+Every machine finds the mask by itself, from weights that it knows, in float64. Where two machines round differently, a
+row may end in another mask that is about as good; nothing that is sent depends on it.
 """
 
 from __future__ import annotations
@@ -21,53 +22,58 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subbit.core.devices import host
 from subbit.core.jit import njit
 
 RIDGE = 0.1
 PASSES = 6
 ROWS = 256
 """Rounded at a time, so that intermediate results stay small."""
+MOST_INPUTS = 2048
+"""More are rounded in blocks of so many, which know nothing of each other: H has the square of their number."""
 
 Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def rounded(start: Tensor, moved: Tensor) -> Tensor:
-    """Start times the mask: the matrices are [outputs, ...]."""
-    before, after = _as_matrix(start), _as_matrix(moved)
-    kept = find_mask(before, after, metric(before))
-    return start * torch.from_numpy(kept).to(start.device).view_as(start)
+def find_mask(start: Tensor, moved: Tensor) -> Tensor | None:
+    """Which weights are kept, for matrices [outputs, inputs]; none if the moved one is not finite."""
+    before, after = start.detach().cpu().double(), moved.detach().cpu().double()
+    if not bool(torch.isfinite(after).all()):
+        return None
+    kept = torch.empty(before.shape, dtype=torch.bool)
+    for first in range(0, before.shape[1], MOST_INPUTS):
+        block = slice(first, first + MOST_INPUTS)
+        kept[:, block] = nearest(before[:, block].contiguous(), after[:, block], metric(before[:, block]))
+    return kept
 
 
-def _as_matrix(weights: Tensor) -> Matrix:
-    return host(weights.detach()).reshape(weights.shape[0], -1).astype(np.float64)
-
-
-def metric(start: Matrix) -> Matrix:
+def metric(start: Tensor) -> Tensor:
     """How much an error along each pair of inputs matters."""
-    # From the smaller side: (W' W)^1/2 = W' (W W')^-1/2 W.
+    # From the smaller side: (W' W)^1/2 = W' (W W')^-1/2 W. By torch, whose threads are part of the configuration.
     wide = start.shape[0] < start.shape[1]
-    values, vectors = np.linalg.eigh(start @ start.T if wide else start.T @ start)
+    values, vectors = torch.linalg.eigh(start @ start.T if wide else start.T @ start)
     known = values > values[-1] * 1e-12
-    if not known.any():  # No weight, nothing to keep.
-        return np.eye(start.shape[1])
+    if not bool(known.any()):  # No weight, nothing to keep.
+        return torch.eye(start.shape[1], dtype=torch.float64)
     values, vectors = values[known], vectors[:, known]
     if wide:
-        found: Matrix = (start.T @ (vectors * values**-0.5)) @ (vectors.T @ start)
+        found = (start.T @ (vectors * values**-0.5)) @ (vectors.T @ start)
     else:
         found = (vectors * values**0.5) @ vectors.T
-    found *= len(found) / np.trace(found)
-    found[np.diag_indices_from(found)] += RIDGE
-    return found
+    found *= len(found) / found.trace()
+    found.diagonal().add_(RIDGE)
+    weights: Tensor = found
+    return weights
 
 
-def find_mask(start: Matrix, moved: Matrix, weights: Matrix) -> Mask:
-    kept = np.ones(start.shape, dtype=np.bool_)
-    order = np.argsort(-np.diag(weights), kind="stable")
+def nearest(start: Tensor, moved: Tensor, weights: Tensor) -> Tensor:
+    """A mask at which no single bit is better."""
+    kept = torch.ones(start.shape, dtype=torch.bool)
+    order = torch.argsort(weights.diagonal(), descending=True, stable=True)
     for first in range(0, len(start), ROWS):
         rows = slice(first, first + ROWS)
-        _descend(start[rows], (start[rows] - moved[rows]) @ weights, weights, order, kept[rows], PASSES)
+        slopes = (start[rows] - moved[rows]) @ weights
+        _descend(start[rows].numpy(), slopes.numpy(), weights.numpy(), order.numpy(), kept[rows].numpy(), PASSES)
     return kept
 
 

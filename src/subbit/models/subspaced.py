@@ -65,10 +65,10 @@ class Rounding:
     change: Tensor
 
     def add(self, values: Tensor, weights: Tensor) -> None:
-        """weights += change, in proportion to how far the values go from the start in the same direction: at the start
-        itself there is nothing to round."""
+        """weights += change, or less of it where the values are nearer to the start, where there is nothing to round:
+        in proportion to how far they go in the same direction."""
         length = torch.dot(self.at, self.at).clamp(min=LEAST)
-        weights.add_(self.change * (torch.dot(self.at, values) / length))
+        weights.addcmul_(self.change, (torch.dot(self.at, values) / length).clamp(0, 1))
 
 
 class Subspaced(Reparametrisation):
