@@ -3,8 +3,9 @@
     python benchmarks/default_rates.py            about half an hour; what is there already is not run again
     python benchmarks/render_default_rates.py     the table of docs/methods.md
 
-A third of the rounds, one seed, scored on a fifth of the training examples, held out. What a method refuses is kept as
-such, e.g. prompts on a convolutional network. Runs are those of today's defaults; remove a line to make it again.
+A third of the rounds, one seed, scored on a fifth of the training examples, held out. A combination that is refused
+before the run, such as prompts on a convolutional network, is kept as refused; a run that fails as failed. Results of
+other keys are made again.
 """
 
 from __future__ import annotations
@@ -17,43 +18,55 @@ from pathlib import Path
 from typing import Any
 
 from subbit.arena.jobs import read_job
-from subbit.core.errors import SubbitError
+from subbit.arena.result_keys import is_result_of, keys_of
+from subbit.config.resolve import Settings
+from subbit.core.errors import ConfigError, DataError, ModelError, SubbitError
 from subbit.core.files import replace_file
 from subbit.runtime.problem import build_problem
 from subbit.runtime.run import run_job
+from subbit.runtime.summarise import versions
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "default-rates.json"
 JOBS = ("imagenet", "text", "vision", "skewed", "language")
 METHODS = ("fedavg", *(f"fedpeft:tuning={tuning}" for tuning in ("bias", "lora", "adapter", "prompt", "prefix")))
 SEED, SHARE = 1000, 3
+KEPT = ("score_name", "higher_is_better", "score_before", "score", "rounds")
 
 
-def one_run(name: str, method: str) -> dict[str, Any]:
+def settings_of(name: str, method: str) -> Settings:
     job = read_job(ROOT / "experiments" / "arena" / f"{name}.toml")
-    about = {"job": name, "method": method}
+    settings = job.resolve(method, [f"run.seed={SEED}"])
+    rounds = math.ceil(settings.run.rounds / SHARE)
+    run = replace(settings.run, rounds=rounds, evaluate_every=rounds, validation=job.header.validation)
+    return replace(settings, run=run)
+
+
+def one_run(settings: Settings) -> dict[str, Any]:
     try:
-        settings = job.resolve(method, [f"run.seed={SEED}"])
-        rounds = math.ceil(settings.run.rounds / SHARE)
-        run = replace(settings.run, rounds=rounds, evaluate_every=rounds, validation=job.header.validation)
-        made = run_job(build_problem(run), replace(settings, run=run)).summary
+        made = run_job(build_problem(settings.run), settings).summary
+    except DataError:
+        raise  # The data are not on this machine, which says nothing about the method.
+    except (ConfigError, ModelError) as error:
+        return {"refused": str(error)}
     except SubbitError as error:
-        return {**about, "error": str(error)}
-    rate = settings.parameters.local.learning_rate
-    kept = {name: made[name] for name in ("score_name", "higher_is_better", "score_before", "score", "rounds")}
-    return {**about, "learning_rate": rate, **kept}
+        return {"failed": str(error)}
+    return {name: made[name] for name in KEPT}
 
 
 def main() -> None:
     os.chdir(ROOT)  # Paths in job files are relative to the clone.
     runs = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
-    done = {(run["job"], run["method"]) for run in runs}
+    known = {(run["job"], run["method"]): run for run in runs}
     for method in METHODS:
         for job in JOBS:
-            if (job, method) not in done:
-                runs.append(one_run(job, method))
-                replace_file(RESULTS, (json.dumps({"runs": runs}, indent=1) + "\n").encode())
-                print(runs[-1], flush=True)
+            settings = settings_of(job, method)
+            if (job, method) in known and is_result_of(known[job, method]["keys"], settings):
+                continue
+            found = {"job": job, "method": method, **one_run(settings), "keys": keys_of(settings)}
+            known[job, method] = found | {"versions": versions()}
+            replace_file(RESULTS, (json.dumps({"runs": [*known.values()]}, indent=1) + "\n").encode())
+            print({key: value for key, value in found.items() if key != "keys"}, flush=True)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "fedavg": {"select": "all", "optimizer": "adam", "learning_rate": 5e-4, **ONE_BIT, **COMMON}
     },
     "masks, DeltaMask": {"deltamask": {"select": "last 4 blocks: weights", "batch_size": 8}},
-    "masks, subbit": {"sparse-masks": {"select": "last 4 blocks: weights", "batch_size": 8}},
+    "masks, sparse": {"sparse-masks": {"select": "last 4 blocks: weights", "batch_size": 8}},
 }
 """Changes of the experiment: the table of a method, which then is the method, or keys without which it runs."""
 PLAIN = {"plain loop": federated, "plain loop, central": central}

@@ -21,14 +21,17 @@ def default_rates(found: dict[str, Any]) -> str:
 
 
 def _cell(run: dict[str, Any] | None) -> str:
-    if run is None or "error" in run:
+    if run is None:
         return "-"
+    if "score" not in run:
+        return "refused" if "refused" in run else "failed"
     digits = 3 if run["score"] < 2 else 1
     return f"{run['score_before']:.{digits}f} to {run['score']:.{digits}f}"
 
 
 def rendered_page(text: str) -> str:
-    return str(SECTIONS["filled"](text, json.loads(RESULTS.read_text()), {"default-rates": default_rates}))
+    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"runs": []}
+    return str(SECTIONS["filled"](text, found, {"default-rates": default_rates}))
 
 
 if __name__ == "__main__":

@@ -30,12 +30,25 @@ def metrics(found: dict[str, Any]) -> str:
     return str(SECTIONS["table"](headings, rows))
 
 
+def constants(found: dict[str, Any]) -> str:
+    jobs = ("vision", "imagenet", "language")
+    rows = [
+        [f"{each['constant']:g}", *(_score(each["scores"][job]) if job in each["scores"] else "-" for job in jobs)]
+        for each in found["constants"]
+    ]
+    return str(SECTIONS["table"](["W0 times", *jobs], rows))
+
+
 def _score(score: float) -> str:
     return f"{score:.3f}" if score < 1 else f"{score:.1f}"
 
 
 def rendered_page(text: str) -> str:
-    return str(SECTIONS["filled"](text, json.loads(RESULTS.read_text()), {"runs": runs, "metrics": metrics}))
+    return str(
+        SECTIONS["filled"](
+            text, json.loads(RESULTS.read_text()), {"runs": runs, "metrics": metrics, "constants": constants}
+        )
+    )
 
 
 if __name__ == "__main__":

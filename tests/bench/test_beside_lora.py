@@ -43,4 +43,10 @@ def test_the_table_has_the_jobs_that_have_both(beside_lora: ModuleType, tmp_path
             runs = [run([0.6, 0.7, 0.8]), {"seed": 1, "error": "quorum"}]
             (tmp_path / job / f"{method}.json").write_text(json.dumps({"runs": runs}))
     table = beside_lora.beside_lora({"lora": beside_lora.read_pairs(tmp_path)})
-    assert table.splitlines()[2:] == ["| *one* | 0.800 | 0.003 | 0.0004 | 0.003 | 1/1.0 |"]
+    assert table.splitlines()[2:] == ["| *one* | 0.500 | 0.800 | 0.003 | 0.0004 | `subbit` | 0.003 | 1/1.0 |"]
+
+
+def test_where_lora_ends_below_its_start_there_is_nothing_to_reach(beside_lora: ModuleType) -> None:
+    pair = ([run([0.6, 0.7, 0.8])], [run([0.4, 0.4, 0.4])])
+    table = beside_lora.beside_lora({"lora": {("one", "subbit"): pair}})
+    assert table.splitlines()[2].endswith("| `subbit` | - | - |")

@@ -70,8 +70,11 @@ def trained_before(name: str) -> Problem:
 
 @pytest.mark.parametrize("method", ["subbit", "subbit-masks"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_end_is_not_below_the_start(name: str, method: str) -> None:
+def test_the_end_is_at_most_a_point_below_the_start(name: str, method: str) -> None:
     problem = trained_before(name)
-    summary = run_job(problem, settings(method=method, head="lda", clients=5, rounds=4)).summary
+    result = run_job(problem, settings(method=method, head="lda", clients=5, rounds=4))
+    summary, changed = result.summary, dict(result.module.named_parameters())
+    moved = [name for name, tensor in problem.module.named_parameters() if not torch.equal(tensor, changed[name])]
+    assert len(moved) > 3, "something was trained besides the head"
     assert summary["score_before"] > 0.4
     assert summary["score"] >= summary["score_before"] - 0.01
