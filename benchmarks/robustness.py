@@ -62,6 +62,7 @@ OWN: dict[str, dict[str, Any]] = {
     **{name: {"learning_rate": 0.3} for name in MASKS},
     "edge-popup": {"learning_rate": 2.0},
     "subbit": {"learning_rate": 0.1},
+    "subbit-masks": {"learning_rate": 0.1},
     "zampling": {"compression": 1.0},
     "gradmask": {"mask_scope": "global"},
     "fedmask": {"pruned_layers": 0, "lasso": 0.0, "weights": "signed"},
