@@ -72,3 +72,9 @@ def test_the_tables_of_a_page_are_what_the_committed_files_say(page: str) -> Non
     namespace = runpy.run_path(str(ROOT / "benchmarks" / f"render_{page}.py".replace("-", "_")))
     text = (ROOT / "docs" / f"{page}.md").read_text()
     assert namespace["rendered_page"](text) == text, f"run benchmarks/render_{page}.py"
+
+
+def test_the_table_of_default_rates_is_what_the_committed_file_says() -> None:
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / "render_default_rates.py"))
+    text = namespace["PAGE"].read_text()
+    assert namespace["rendered_page"](text) == text, "run benchmarks/render_default_rates.py"
