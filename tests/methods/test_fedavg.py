@@ -95,20 +95,25 @@ def test_the_lda_head_does_not_depend_on_who_holds_which_example() -> None:
 
 
 def test_auto_is_careful_with_weights_that_were_trained() -> None:
-    def rate(pretrained: bool, **words: Any) -> float:
+    def found(pretrained: bool, **words: Any) -> tuple[float, str]:
         problem = replace(digits_problem(mlp(16)), pretrained=pretrained)
         method = Workplace(problem, settings(method="fedavg", **words)).method("main")
-        return float(method.trainer.local.rate)  # type: ignore[attr-defined]
+        local = method.trainer.local  # type: ignore[attr-defined]
+        return float(local.rate), local.schedule
 
-    assert (rate(True), rate(False)) == (RATE_OF_PRETRAINED, RATE)
-    assert rate(True, optimizer="adamw") == RATE_OF_PRETRAINED
-    assert rate(True, optimizer="sgd") == RATE, "its first steps are as long as the gradient"
-    assert rate(True, select="head") == RATE, "the rest stays as it is"
-    assert rate(True, map="mask") == RATE, "scores are no weights"
-    assert rate(True, learning_rate=0.3) == 0.3
+    careful, usual = (RATE_OF_PRETRAINED, "cosine"), (RATE, "constant")
+    assert (found(True), found(False)) == (careful, usual)
+    assert found(True, optimizer="adamw") == careful
+    assert found(True, optimizer="sgd") == usual, "its first steps are as long as the gradient"
+    assert found(True, select="head") == usual, "the rest stays as it is"
+    assert found(True, map="mask") == usual, "scores are no weights"
+    assert found(True, learning_rate=0.3) == (0.3, "constant"), "a rate that is given stays"
+    assert found(True, schedule="constant") == (RATE_OF_PRETRAINED, "constant")
+    assert found(True, learning_rate=0.3, schedule="cosine") == (0.3, "cosine")
 
 
 def test_careful_steps_still_learn() -> None:
     problem = replace(digits_problem(mlp(16)), pretrained=True)
-    summary = run_job(problem, settings(method="fedavg", rounds=30, epochs=5, batch_size=8, evaluate_every=30)).summary
+    # As long a way as 30 rounds at the full rate.
+    summary = run_job(problem, settings(method="fedavg", rounds=60, epochs=5, batch_size=8, evaluate_every=60)).summary
     assert summary["accuracy"] > summary["accuracy_before"] + 0.2

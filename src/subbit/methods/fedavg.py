@@ -27,17 +27,23 @@ from subbit.models.task import Task
 
 RATE, RATE_OF_PRETRAINED = 1e-3, 5e-5
 """Adam begins every turn with steps of full length in all weights, whatever the gradient. A pre-trained network does
-not survive many of those at the first rate (docs/methods.md); the second is the default of Hugging Face's Trainer."""
+not survive many of those at the first rate (docs/methods.md); the second is the default of Hugging Face's Trainer,
+which lets it fall, too."""
 
 
 @dataclass(frozen=True)
 class FedAvgParameters:
     map: MapChoice = MapChoice()
-    local: LocalWeights = LocalWeights(learning_rate="auto")
-    """`learning_rate=auto`: 0.00005 where Adam trains the weights of a pre-trained network, else 0.001."""
+    local: LocalWeights = LocalWeights(learning_rate="auto", schedule="auto")
+    """`learning_rate=auto`: where Adam trains the weights of a pre-trained network 0.00005, which falls over the rounds
+    (`schedule=auto`: cosine), else 0.001, constant. A rate that is given stays as it is, unless a schedule is given."""
     up: VectorUp = VectorUp()
     down: VectorDown = VectorDown()
     aggregate: VectorAggregate = VectorAggregate()
+
+    def __post_init__(self) -> None:
+        if self.local.learning_rate != "auto" and self.local.schedule == "auto":
+            object.__setattr__(self, "local", replace(self.local, schedule="constant"))
 
 
 def trains_only_the_head(task: Task) -> bool:
@@ -46,6 +52,18 @@ def trains_only_the_head(task: Task) -> bool:
     except ModelError:
         return False
     return all(name.startswith(head) for name in task.flat.template.names)
+
+
+def settled(parameters: FedAvgParameters, task: Task) -> LocalWeights:
+    """With what `auto` stands for."""
+    local = parameters.local
+    adam = local.optimizer.name.startswith("adam")
+    kept = isinstance(parameters.map.map, WeightMap) and task.pretrained and not trains_only_the_head(task)
+    if local.learning_rate == "auto":
+        local = replace(local, learning_rate=RATE_OF_PRETRAINED if adam and kept else RATE)
+    if local.schedule == "auto":
+        local = replace(local, schedule="cosine" if adam and kept else "constant")
+    return local
 
 
 class FedAvg(Method[FedAvgParameters]):
@@ -62,11 +80,7 @@ class FedAvg(Method[FedAvgParameters]):
     }
 
     def __init__(self, parameters: FedAvgParameters, task: Task) -> None:
-        if parameters.local.learning_rate == "auto":
-            adam = parameters.local.optimizer.name.startswith("adam")
-            kept = isinstance(parameters.map.map, WeightMap) and task.pretrained and not trains_only_the_head(task)
-            rate = RATE_OF_PRETRAINED if adam and kept else RATE
-            parameters = replace(parameters, local=replace(parameters.local, learning_rate=rate))
+        parameters = replace(parameters, local=settled(parameters, task))
         super().__init__(parameters, task)
         self.map = parameters.map.map.bind(task)
         self.trainer = Trainer(task, parameters.local, self.map)

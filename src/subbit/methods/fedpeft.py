@@ -53,12 +53,12 @@ ADAM_RATES = {
     "head": 0.01,
     "bias": 0.0005,
     "adapter": 0.0005,
-    "prompt": 0.01,
+    "prompt": 0.003,
     "prefix": 0.01,
     "lora": 0.0005,
 }
-"""Networks survive these that were trained by others (docs/methods.md). Where there is more to learn, ten times as much
-may be better."""
+"""Networks survive these that were trained by others (docs/methods.md), where the rate falls over the rounds. Where there
+is more to learn, ten times as much may be better."""
 SGD_RATES = {"full": 0.1, "head": 0.05, "bias": 0.05, "adapter": 0.05, "prompt": 0.1, "prefix": 0.1, "lora": 0.05}
 """For tens of steps, where the paper takes thousands. SGD has momentum; all other optimisers use Adam's rates."""
 
@@ -66,17 +66,20 @@ SGD_RATES = {"full": 0.1, "head": 0.05, "bias": 0.05, "adapter": 0.05, "prompt":
 @dataclass(frozen=True)
 class FedPeftParameters:
     tuning: Tuning = choice("tuning", Bias())
-    local: LocalWeights = LocalWeights(learning_rate="auto")
+    local: LocalWeights = LocalWeights(learning_rate="auto", schedule="auto")
     """`learning_rate=auto`: the tuning's default for this optimiser; `paper`: the tuning's rate for SGD in the
-    paper."""
+    paper. `schedule=auto`: cosine with a default rate, constant for SGD and with a rate that is given."""
     up: VectorUp = VectorUp()
     down: VectorDown = VectorDown()
     aggregate: VectorAggregate = VectorAggregate()
 
     def __post_init__(self) -> None:
-        rate, tuning = self.local.learning_rate, self.tuning
+        rate, tuning, sgd = self.local.learning_rate, self.tuning, self.local.optimizer.name == "sgd"
+        if self.local.schedule == "auto":
+            falls = rate == "auto" and not sgd
+            object.__setattr__(self, "local", replace(self.local, schedule="cosine" if falls else "constant"))
         if isinstance(rate, str):
-            own = SGD_RATES if self.local.optimizer.name == "sgd" else ADAM_RATES
+            own = SGD_RATES if sgd else ADAM_RATES
             rates = own if rate == "auto" else PAPER_RATES
             # Store the number, so that the run folder records the rate that was used.
             known = rates.get(tuning.name, rates["lora"])
