@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from subbit.models.mask_rounding import find_mask
 from subbit.models.task import Task
+from subbit.models.turned_layers import is_turned
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,3 @@ class Masking:
         for place, mask in zip(self.places, masks, strict=True):
             if mask is not None:
                 place.of(weights).copy_(place.of(self.start) * mask.to(weights.device))
-
-
-def is_turned(layer: nn.Module) -> bool:
-    """Whether the layer's weight is [inputs, outputs]: transformers' Conv1D, by its name, since importing transformers
-    takes seconds."""
-    return type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")

@@ -57,8 +57,8 @@ ADAM_RATES = {
     "prefix": 0.01,
     "lora": 0.0005,
 }
-"""Networks survive these that were trained by others (docs/methods.md), where the rate falls over the rounds. Where there
-is more to learn, ten times as much may be better."""
+"""Networks survive these that were trained by others, where the rate falls over the rounds (docs/methods.md). Where
+there is more to learn, ten times as much may be better."""
 SGD_RATES = {"full": 0.1, "head": 0.05, "bias": 0.05, "adapter": 0.05, "prompt": 0.1, "prefix": 0.1, "lora": 0.05}
 """For tens of steps, where the paper takes thousands. SGD has momentum; all other optimisers use Adam's rates."""
 

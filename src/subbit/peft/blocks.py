@@ -9,6 +9,7 @@ from torch import nn
 
 from subbit.core.errors import ModelError
 from subbit.models.select import find_blocks
+from subbit.models.turned_layers import is_turned
 
 ATTENTION = re.compile("attention|attn", re.IGNORECASE)
 PROJECTIONS = (("q_proj", "v_proj"), ("query", "value"), ("q_lin", "v_lin"), ("qkv",))
@@ -19,8 +20,7 @@ Linear = Any
 
 
 def is_linear(layer: nn.Module) -> bool:
-    # By its name: importing transformers takes seconds.
-    return isinstance(layer, nn.Linear) or (type(layer).__name__ == "Conv1D" and hasattr(layer, "nf"))
+    return isinstance(layer, nn.Linear) or is_turned(layer)
 
 
 def outputs_of(layer: Linear) -> int:

@@ -16,6 +16,7 @@ from torch import nn
 
 from subbit.core.errors import ConfigError, ModelError
 from subbit.models.select import find_head
+from subbit.models.turned_layers import is_turned
 from subbit.peft.blocks import is_linear, outputs_of
 from subbit.peft.targets import AUTO, Target, find_targets
 
@@ -30,7 +31,7 @@ def add_lora(module: nn.Module, rank: int, alpha: int, wanted: str = AUTO) -> No
         _add_shapes(layers, rank)
         return
     peft = _library()
-    transposed = any(not isinstance(layer, nn.Linear) and is_linear(layer) for layer in layers)
+    transposed = any(map(is_turned, layers))
     config = peft.LoraConfig(
         r=rank, lora_alpha=alpha, target_modules=_exactly(targets, base), fan_in_fan_out=transposed
     )
