@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,25 @@ SECTIONS = runpy.run_path(str(Path(__file__).with_name("page_sections.py")))
 
 
 def default_rates(found: dict[str, Any]) -> str:
-    runs = {(run["job"], run["method"]): run for run in found["runs"]}
+    runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in found["runs"]:
+        runs.setdefault((run["job"], run["method"]), []).append(run)
     jobs, methods = (list(dict.fromkeys(pair[place] for pair in runs)) for place in (0, 1))
-    rows = [[f"`{method}`", *(_cell(runs.get((job, method))) for job in jobs)] for method in methods]
+    rows = [[f"`{method}`", *(_cell(runs.get((job, method), [])) for job in jobs)] for method in methods]
     return str(SECTIONS["table"](["method", *jobs], rows))
 
 
-def _cell(run: dict[str, Any] | None) -> str:
-    if run is None:
-        return "-"
-    if "score" not in run:
-        return "refused" if "refused" in run else "failed"
-    digits = 3 if run["score"] < 2 else 1
-    return f"{run['score_before']:.{digits}f} to {run['score']:.{digits}f}"
+def _cell(runs: list[dict[str, Any]]) -> str:
+    """Means over the seeds, and in brackets the change on the seed on which it went worst."""
+    scored = [run for run in runs if "score" in run]
+    if len(scored) < len(runs) or not runs:
+        return "failed" if any("failed" in run for run in runs) else "refused" if runs else "-"
+    higher = scored[0]["higher_is_better"]
+    changes = [run["score"] - run["score_before"] for run in scored]
+    before, after = (statistics.fmean(run[key] for run in scored) for key in ("score_before", "score"))
+    digits = 3 if higher else 1
+    worst = f"{min(changes):+.3f}" if higher else f"{max(changes):+.1f}"
+    return f"{before:.{digits}f} to {after:.{digits}f} ({worst})"
 
 
 def rendered_page(text: str) -> str:

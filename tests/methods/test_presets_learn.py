@@ -39,8 +39,9 @@ CENTRAL = {"edge-popup", "supermask"}
 """The same, and one client has all the data. Personal methods are known by their attribute; all others fine-tune."""
 ROUNDS = {"deepreduce": 5, "fedmask": 4, "threshold-mask": 4}
 ROUNDS |= {f"{name} paper": 2 for name in ("fedpeft", "fedprox", "moon", "zampling")}
-ROUNDS |= {"standalone paper": 3, "per-fedavg paper": 40}
-"""Long turns need few, small steps many; otherwise ten."""
+ROUNDS |= {"standalone paper": 3, "per-fedavg paper": 40, "fedpeft default": 20}
+"""Long turns need few, small steps many; otherwise ten. The default rates of FedPEFT are for networks that were trained
+before, and fall."""
 REPEATED = {"deepreduce": 9, "threshold-mask": 9}
 """How often a client has each example. Paper 000 has 26 steps in a turn, and 200 examples make four: too few for
 scores that must cross a threshold within their turn, and for masks of which a sixth arrives wrong."""

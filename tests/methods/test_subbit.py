@@ -153,7 +153,9 @@ def test_more_values_than_the_trellis_code_is_quick_for_go_through_eden() -> Non
 
 def test_other_methods_do_not_choose_a_schedule() -> None:
     with pytest.raises(ConfigError, match="schedule=auto: this method does not choose"):
-        Workplace(digits_problem(mlp(64), PARTS), settings(method="fedavg", schedule="auto", clients=6)).method("main")
+        Workplace(digits_problem(mlp(64), PARTS), settings(method="gradmask", schedule="auto", clients=6)).method(
+            "main"
+        )
 
 
 def test_random_weights_within_a_budget_move_in_groups() -> None:

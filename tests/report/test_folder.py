@@ -369,6 +369,11 @@ def test_a_finished_run_whose_process_was_killed_at_its_end_is_tidied(tmp_path: 
     (folder.path / "running.json").write_text('{"process": 1}\n')
     RunFolder.look(folder.path).tidy()
     assert not (folder.path / "running.json").exists()
+    half = folder.path / "checkpoint" / "4.json.tmp"
+    half.parent.mkdir()
+    half.write_text("{")
+    RunFolder.look(folder.path).tidy()
+    assert not half.exists()
     held = RunFolder.create(chosen(tmp_path, "b"), "")
     RunFolder.look(held.path).tidy()
     assert (held.path / "running.json").exists(), "that process runs"

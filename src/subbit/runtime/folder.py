@@ -141,11 +141,16 @@ class RunFolder:
             self._lock = FolderLock(self.path, "wait for it to end, or give another name=")
 
     def tidy(self) -> None:
-        """Remove what says that a process runs here, if none does: one that was killed leaves it."""
-        if (self.path / HOLDER).exists():
+        """Remove what a process that was killed leaves, if none runs here: what says that it does, and half a file."""
+        if (self.path / HOLDER).exists() or any(self._checkpoint.glob("*.tmp")):
             with suppress(RunFolderError, OSError):
                 self._take_lock()
+                self._remove_halves()
                 self.release()
+
+    def _remove_halves(self) -> None:
+        for left_over in [*self._checkpoint.glob("*.tmp")]:
+            left_over.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Release the lock; nothing more will be written."""
@@ -210,8 +215,7 @@ class RunFolder:
         events = self.read_events(manifest.events)
         self._growing = {name: AppendedFile.reopen(self.path / name, manifest.files[name]) for name in (EVENTS, LEDGER)}
         self._events, self._last = manifest.events, manifest
-        for left_over in self._checkpoint.glob("*.tmp"):
-            left_over.unlink(missing_ok=True)
+        self._remove_halves()
         return state, Ledger(before=manifest.totals), events
 
     def _newest(self, needed: tuple[str, ...] | None) -> tuple[Manifest, ServerState]:
