@@ -11,6 +11,7 @@ from the broadcast to the frames. Where values come back from the device, a ramp
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -148,7 +149,10 @@ def main() -> None:
         failed = run_turns(device, *sys.argv[1:])
     for name, reason in failed.items():
         print(f"{name}: {reason}")
-    sys.exit(bool(failed))
+    sys.stdout.flush()
+    # torch has threads of its own for this device. At a usual exit one that is still alive may end the process with an
+    # error ("terminate called without an active exception").
+    os._exit(bool(failed))
 
 
 if __name__ == "__main__":
