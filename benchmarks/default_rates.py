@@ -30,7 +30,11 @@ from subbit.runtime.summarise import versions
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "default-rates.json"
 JOBS = ("imagenet", "text", "vision", "skewed", "language")
-METHODS = ("fedavg", *(f"fedpeft:tuning={tuning}" for tuning in ("bias", "lora", "adapter", "prompt", "prefix")))
+FEW_CLASSES = ("text", "skewed")
+"""Where clients have one class, or two: every method with `calibrate=true`, too."""
+TUNINGS = ("bias", "lora", "adapter", "prompt", "prefix")
+METHODS = ("fedavg", *(f"fedpeft:tuning={tuning}" for tuning in TUNINGS))
+CALIBRATED = ("fedavg:calibrate=true", *(f"fedpeft:tuning={tuning},calibrate=true" for tuning in TUNINGS))
 SEEDS, SHARE = (1000, 1001, 1002), 3
 KEPT = ("score_name", "higher_is_better", "score_before", "score", "rounds")
 
@@ -59,7 +63,8 @@ def main() -> None:
     os.chdir(ROOT)  # Paths in job files are relative to the clone.
     runs = json.loads(RESULTS.read_text())["runs"] if RESULTS.exists() else []
     known = {(run["job"], run["method"], run["seed"]): run for run in runs}
-    for seed, method, job in itertools.product(SEEDS, METHODS, JOBS):
+    planned = [*itertools.product(METHODS, JOBS), *itertools.product(CALIBRATED, FEW_CLASSES)]
+    for seed, (method, job) in itertools.product(SEEDS, planned):
         settings = settings_of(job, method, seed)
         if (job, method, seed) in known and is_result_of(known[job, method, seed]["keys"], settings):
             continue

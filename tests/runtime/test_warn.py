@@ -75,6 +75,34 @@ def test_a_score_that_falls() -> None:
     assert key == "server_rate"
 
 
+def test_a_score_that_falls_where_clients_have_few_classes() -> None:
+    what, key = only(replace(ACCURACY, after=0.13, few_classes=True), story(0.66, 0.2, 0.13))
+    assert what.startswith(
+        "accuracy fell from 0.66 to 0.13: clients have few of the classes each and forget the others"
+    )
+    assert what.endswith("try calibrate=true, or learning_rate=0.01")
+    assert key == "calibrate"
+
+
+@pytest.mark.parametrize(("regulariser", "key"), [("none", "calibrate"), ("fedprox", "learning_rate")])
+def test_clients_of_one_class_that_forget_the_others(regulariser: str, key: str) -> None:
+    """`calibrate=true` is named where it can be given, and does help."""
+    problem = digits_problem(mlp(64))
+    labels = problem.train.labels
+    assert labels is not None
+    parts = tuple((labels // 2 == pair).nonzero().flatten().numpy() for pair in range(5))
+    words = {"method": "fedavg", "head": "lda", "clients": 5, "rounds": 3, "epochs": 20, "learning_rate": 0.01}
+    forgets = run_job(replace(problem, parts=parts), settings(**words, regulariser=regulariser)).summary
+    (advice,) = forgets["warnings"]
+    assert advice["key"] == key
+    if key == "calibrate":
+        assert "try calibrate=true" in advice["what"]
+        assert (
+            run_job(replace(problem, parts=parts), settings(**words, calibrate=True)).summary["score"]
+            > forgets["score"]
+        )
+
+
 def test_a_score_that_falls_by_no_more_than_the_noise_of_a_small_test_set() -> None:
     few = replace(ACCURACY, after=0.6, tested=50)
     assert find_warnings(few, story(0.7, 0.6)) == ()

@@ -6,6 +6,8 @@ import platform
 from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
+from statistics import median
+from typing import Any
 
 from subbit.core.errors import ModelError
 from subbit.core.randomness import derive_key
@@ -101,12 +103,21 @@ def summarise(
     )
 
 
+def _calibrates(local: Any) -> bool | None:
+    """None: it cannot."""
+    plain = all(getattr(getattr(local, key, None), "name", "none") == "none" for key in ("privacy", "regulariser"))
+    found: bool | None = getattr(local, "calibrate", None)
+    return found if plain else None
+
+
 def _setting(workplace: Workplace, found: Evaluation) -> Setting:
     run, method, problem = workplace.settings.run, workplace.method("main"), workplace.problem
     # The method's own parameters: words such as `auto` are numbers there.
     rates = {key: getattr(method.parameters, key, None) for key in ("local", "server_rate")}
     rate = getattr(rates["local"], "learning_rate", None)
-    held = problem.split_summary().classes_per_client if getattr(rates["local"], "calibrate", False) else []
+    calibrates = _calibrates(rates["local"])
+    asked = calibrates is not None and problem.has_classes and not method.personal
+    held = problem.split_summary().classes_per_client if asked else []
     return Setting(
         score_name=next(iter(found.scores)),
         higher_is_better=problem.objective.higher_is_better,
@@ -117,7 +128,8 @@ def _setting(workplace: Workplace, found: Evaluation) -> Setting:
         head=run.head,
         learning_rate=rate if isinstance(rate, float) else None,
         server_rate=rates["server_rate"] if isinstance(rates["server_rate"], float) else None,
-        nobody_counts=bool(held) and max(held) < 2,
+        nobody_counts=bool(calibrates and held) and max(held) < 2,
+        few_classes=bool(not calibrates and held) and 2 * median(held) <= problem.classes,
     )
 
 

@@ -48,6 +48,8 @@ class Setting:
     server_rate: float | None = None
     nobody_counts: bool = False
     """No client has two classes, and with `calibrate` the changes of such clients do not count."""
+    few_classes: bool = False
+    """Most clients have at most half of the classes, and learn their own mix of them: `calibrate=false`."""
 
 
 def find_warnings(setting: Setting, events: list[Event]) -> tuple[Advice, ...]:
@@ -67,9 +69,13 @@ def _worse(setting: Setting, events: list[Event]) -> Iterator[Advice]:
     if best is not None and best + 1 < len(_rounds(events)) and better(scores[best], before) != before:
         told += f", after {scores[best]:.4g} in round {best}"
     rates = {"server_rate": setting.server_rate, "learning_rate": setting.learning_rate}
-    tries = " or ".join(f"{key}={rate / 10:.1g}" for key, rate in rates.items() if rate)
+    tries = " or ".join(f"{key}={rate / 10:.1g}" for key, rate in rates.items() if rate) or "a smaller learning_rate"
     first = next((key for key, rate in rates.items() if rate), "learning_rate")
-    yield Advice(f"{told}: the steps are too large for this network; try {tries or 'a smaller learning_rate'}", first)
+    if setting.few_classes:
+        reason = "clients have few of the classes each and forget the others, or the steps are too large"
+        yield Advice(f"{told}: {reason}; try calibrate=true, or {tries}", "calibrate")
+    else:
+        yield Advice(f"{told}: the steps are too large for this network; try {tries}", first)
 
 
 def _unmoved(setting: Setting, events: list[Event]) -> Iterator[Advice]:
