@@ -165,7 +165,8 @@ def test_slow_client(tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 def test_rubbish_client(tmp_path: Path) -> None:
-    with deploy(tmp_path, secure=False, deadline=75, rounds=5) as deployment:
+    # Statistics in float32, so that one of them can be replaced by a NaN.
+    with deploy(tmp_path, secure=False, deadline=75, rounds=5, head_codec="float32") as deployment:
         deployment.superlink()
         for node in range(2):
             deployment.supernode(node)
